@@ -245,6 +245,7 @@ def test_what_compile_is_not_for_is_said(clip: Path, capfd: pytest.CaptureFixtur
     assert "--compile is for torch-fp16 only" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_progress_bar_on_a_terminal(clip: Path) -> None:
     """What a person sees: frames, speed and time left, gone when it is done."""
     master, slave = pty.openpty()

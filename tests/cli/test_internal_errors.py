@@ -72,6 +72,7 @@ def test_however_the_inputs_are_shared_out(
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"a.segmented.mp4", "z.segmented.mp4"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [(), ("--processes", "2"), ("--workers", "local:1")])
 def test_v_shows_where(how: tuple[str, ...], inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(STAGES[0], tmp_path / "site", monkeypatch)
@@ -105,6 +106,7 @@ def test_a_child_process_that_dies(
     assert "was ended by signal 6" in errors[0] and "2 done, 1 failed" in done.stderr
 
 
+@pytest.mark.slow
 def test_files_that_shared_a_process_are_made_all_the_same(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

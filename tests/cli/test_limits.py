@@ -78,6 +78,7 @@ def left(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
+@pytest.mark.slow
 def test_a_network_that_loops_ends_at_the_second_signal(loop: Path, tmp_path: Path) -> None:
     before = left(tmp_path)
     with start(SAMPLE, "-o", tmp_path / "a.mp4", "--model", loop) as process:
@@ -111,6 +112,7 @@ def test_an_input_that_takes_long_leaves_time_for_the_next(server: Server, tmp_p
     assert "1 done, 1 failed" in done.stderr and left(tmp_path / "out") == {f"{SAMPLE.stem}.segmented.mp4"}
 
 
+@pytest.mark.slow
 def test_frames_before_the_end_are_not_kept(server: Server, tmp_path: Path) -> None:
     before = left(tmp_path)
     done = cli(f"{server.address}/stall/200000/a.mp4", "-o", tmp_path / "a.mp4", "--effect", "mask", "--timeout", "6")
@@ -146,6 +148,7 @@ def test_nothing_is_left_after_the_second_signal(tmp_path: Path) -> None:
     assert not left(tmp_path) - {"a.mp4"}
 
 
+@pytest.mark.slow
 def test_an_ignored_ctrl_c_stays_ignored(tmp_path: Path) -> None:
     """As in the background of a script."""
     before = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"

@@ -66,6 +66,7 @@ def test_jobs_of_the_document_make_what_workers_make(source: Path, tmp_path: Pat
         assert not list(folder.glob(".*"))
 
 
+@pytest.mark.slow
 def test_missing_pieces_are_named_and_made_again(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

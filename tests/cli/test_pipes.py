@@ -86,6 +86,7 @@ def test_a_file_led_to_standard_input_can_be_sought(tmp_path: Path) -> None:
     assert len(times(out)) == 5
 
 
+@pytest.mark.slow
 def test_a_stretch_of_a_pipe(tmp_path: Path) -> None:
     outs = [tmp_path / "file.mkv", tmp_path / "pipe.mkv"]
     stretch = ("--start", "1", "--duration", "1", "-q")

@@ -73,6 +73,7 @@ def test_streams_come_and_go_while_the_command_runs(tmp_path: Path, monkeypatch:
     assert "2 done, 1 failed" in err and "exists already" in err
 
 
+@pytest.mark.slow
 def test_workers_show_their_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEGMENTATION_STATUS_TOKEN", "sesame")
     source = long_video(tmp_path / "in.mp4", frames=1620)

@@ -63,6 +63,7 @@ def test_openvino_runs_where_it_is_installed() -> None:
     assert found["figures"]["iou"] > 0.99 and found["figures"]["covered"] > 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["av", "numpy", "onnxruntime", "cv2"])
 def test_a_library_that_cannot_be_imported_is_named_with_what_mends_it(module: str, broken: Any) -> None:
     broken(module, f"raise ModuleNotFoundError('it is not there', name={module!r})")
@@ -115,6 +116,7 @@ def test_a_gpu_that_is_asked_for_has_to_be_there() -> None:
     assert found["outcome"] == FAILED and "libcuda.so.1" in found["detail"] and "install it" in found["mend"]
 
 
+@pytest.mark.slow
 def test_nvenc_encodes_and_its_default_qualities_are_measured(tmp_path: Path) -> None:
     """By the stand-in, behind which x264, x265 and libaom encode."""
     standin.build()
@@ -136,6 +138,7 @@ def test_nvenc_encodes_and_its_default_qualities_are_measured(tmp_path: Path) ->
     assert {session["submitted"] for session in served} == {3, 12}  # those of sizes, and those of qualities
 
 
+@pytest.mark.slow
 def test_a_stage_with_another_result_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from segmentation.doctor import stages
     from segmentation.pipeline.implementations import IMPLEMENTATIONS, Implementation

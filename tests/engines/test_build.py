@@ -90,6 +90,7 @@ def content(path: Path) -> dict[str, Any]:
 # What is built
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("batch", "first"), [((1, 4, 16), -1), ((4, 4, 4), 4)], ids=["dynamic", "static"])
 @pytest.mark.parametrize("name", first(2, ["person", "dynamic", "portrait", "static"]))
 def test_engines_of_real_networks(rtx: Variant, name: str, batch: tuple[int, int, int], first: int) -> None:
@@ -129,6 +130,7 @@ def test_a_model_may_say_everything_from_its_sidecar(rtx: Variant) -> None:
     assert model_of(engine, labels=("cat",), classes=("cat",)).labels == ("cat",)
 
 
+@pytest.mark.slow
 def test_precision_shows_in_the_plan(rtx: Variant) -> None:
     half, _ = obtain(spec(rtx, "person"))
     full, _ = obtain(spec(rtx, "person", precision="fp32"))
@@ -264,6 +266,7 @@ def test_an_engine_that_was_built_otherwise_is_built_again(
     assert content(target)["precision"] == "fp32"
 
 
+@pytest.mark.slow
 def test_two_processes_make_one_engine(rtx: Variant, folder: Path) -> None:
     command = [*PROGRAM, "person", "-v"]
     with piped(command) as one, piped(command) as other:

@@ -169,6 +169,7 @@ def test_a_run_that_is_stopped_leaves_one(clip: Path, tmp_path: Path) -> None:
     assert len([e for e in spans(events(path), "mux") if e["args"]]) == result.frames
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", first(1, [signal.SIGINT, signal.SIGTERM]))
 def test_a_signal_leaves_one(tmp_path: Path, number: signal.Signals) -> None:
     clip = Synthetic(codec="libx264", pts=range(800)).write(tmp_path / "clip.mp4")

@@ -112,6 +112,7 @@ def run(tmp_path: Path, **options: Any) -> Report:
         return segmenter.run(camera.url(), tmp_path / "out.mkv", duration=3.0)
 
 
+@pytest.mark.slow
 def test_a_heavy_network_sees_fewer_frames_before_any_is_dropped(tmp_path: Path) -> None:
     """Its network manages ten frames a second of twenty."""
     report = run(tmp_path, max_interval=3)
@@ -123,6 +124,7 @@ def test_a_heavy_network_sees_fewer_frames_before_any_is_dropped(tmp_path: Path)
     assert report.frames > without.frames
 
 
+@pytest.mark.slow
 def test_who_is_to_be_hidden_is_looked_for_in_each_frame(tmp_path: Path) -> None:
     report = run(tmp_path, max_interval=3, invert=True)
     assert report.inferred >= report.frames and report.dropped["late"] > 0

@@ -85,6 +85,7 @@ def iou(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> float:
     return float((a & b).sum() / max(1, (a | b).sum()))
 
 
+@pytest.mark.slow
 def test_masks_are_nearly_those_of_a_network_that_sees_every_frame(tmp_path: Path) -> None:
     every, expected = saved(tmp_path, "every", max_frames=42)
     assert every.inferred == 42
@@ -95,6 +96,7 @@ def test_masks_are_nearly_those_of_a_network_that_sees_every_frame(tmp_path: Pat
         assert any(not np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interval", [3, "auto"])
 def test_masks_do_not_depend_on_batches(tmp_path: Path, interval: Any) -> None:
     _, expected = saved(tmp_path, "one", max_frames=30, interval=interval)

@@ -119,6 +119,7 @@ def test_a_connection_in_another_size_is_decoded_on_the_cpu(
     assert len(lines) == 1 and lines[0].endswith("(it has become 640x480)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_keyframe", [False, True])
 def test_after_an_early_error_the_cpu_goes_on_to_the_end_of_the_connection(
     at_keyframe: bool, camera: RtspServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -138,6 +139,7 @@ def test_after_an_early_error_the_cpu_goes_on_to_the_end_of_the_connection(
     assert len(lines) == 1 and lines[0].endswith("from the next keyframe on (made to fail)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pause", "makers"), [(0.0, [False, True]), (4.0, [False, True, False, True])])
 def test_after_damage_the_pipelines_decoder_begins_anew_at_a_keyframe(
     pause: float,

@@ -103,6 +103,7 @@ def _show_their_distance(found: list[tuple[int, float, float]], camera: RtspServ
         assert other > number and then - shown == pytest.approx((other - number) / camera.fps, abs=0.01)
 
 
+@pytest.mark.slow
 def test_a_slow_pipeline_drops_the_oldest_frames_and_counts_them(camera: RtspServer, tmp_path: Path) -> None:
     """The delay does not grow: at most `max_delay`, and the time of the frames that are on their way already."""
     seen = []
@@ -417,6 +418,7 @@ def test_passwords(auth: str, segmenter: Segmenter, tmp_path: Path, caplog: pyte
     assert PASSWORD not in caplog.text + str(report)
 
 
+@pytest.mark.slow
 def test_nothing_that_the_command_writes_has_the_password(tmp_path: Path) -> None:
     with RtspServer(auth="Digest") as camera:
         url = camera.url(f"{USER}:{PASSWORD}", f"cam?token={PASSWORD}")

@@ -81,6 +81,7 @@ def test_no_part_replaces_a_file(segmenter: Segmenter, tmp_path: Path) -> None:
     assert len(frames_of(tmp_path / "hall-2.mkv")) == 5
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_all_but_the_last_second(tmp_path: Path) -> None:
     with RtspServer(auth="Basic", fps=30) as camera:
         source = f"hall={camera.url(f'{USER}:{PASSWORD}')}"
@@ -272,6 +273,7 @@ def test_a_server_that_answers_without_end_holds_up_no_other_run(
     assert held.is_set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ends", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_end_the_program_while_a_server_answers_without_end(ends: signal.Signals, code: int) -> None:
     with (

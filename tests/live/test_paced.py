@@ -102,6 +102,7 @@ def test_several_files_at_once_and_from_several_places(clip: Path, tmp_path: Pat
     assert all(accounted(report) and report.complete for report in streams.report.values())
 
 
+@pytest.mark.slow
 def test_the_command_plays_files(clip: Path, tmp_path: Path) -> None:
     done = cli(clip, "--pace", "--max-delay", "60", "--json", "-o", "{name}.mkv", "--smooth", "0", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -113,6 +114,7 @@ def test_the_command_plays_files(clip: Path, tmp_path: Path) -> None:
     assert refused.returncode == 2 and "http://127.0.0.1:1/a.mp4 is none; leave out --pace" in refused.stderr
 
 
+@pytest.mark.slow
 def test_hls_is_followed_to_its_end(segmenter: Segmenter, tmp_path: Path) -> None:
     with HlsServer() as server:
 

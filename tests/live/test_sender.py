@@ -156,6 +156,7 @@ with av.open(sys.argv[1], options={"listen": "1", "timeout": "30"}) as file:
 """
 
 
+@pytest.mark.slow
 def test_a_server_that_takes_nothing_any_more_is_an_error(sender: Sender, streams: list[Stream]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]

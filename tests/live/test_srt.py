@@ -69,6 +69,7 @@ def test_pictures_and_sound_arrive_in_order(segmenter: Segmenter, tmp_path: Path
         assert len(list(file.demux(audio=0))) > 20
 
 
+@pytest.mark.slow
 def test_a_listener_waits_for_its_caller(segmenter: Segmenter, tmp_path: Path) -> None:
     port, path = SrtPeer().port, tmp_path / "out.mkv"
     url = f"srt://127.0.0.1:{port}"
@@ -84,6 +85,7 @@ def test_a_listener_waits_for_its_caller(segmenter: Segmenter, tmp_path: Path) -
     assert len(found) > 20 and set(found) <= set(camera.sent) and found == sorted(found)
 
 
+@pytest.mark.slow
 def test_a_source_that_goes_and_comes_back(
     segmenter: Segmenter, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

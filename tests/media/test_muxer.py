@@ -13,6 +13,7 @@ from videos import Synthetic, packets, same_packets
 from segmentation import segment
 
 
+@pytest.mark.slow
 def test_a_timecode_is_written_anew(tmp_path: Path) -> None:
     """FFmpeg makes its track of the video's metadata, and refuses a copy of it, but only when all is done."""
     clip = Synthetic(codec="libx264", video_tags={"timecode": "01:00:00:00"}).write(tmp_path / "clip.mov")
@@ -111,6 +112,7 @@ def test_what_begins_when_the_video_ends_is_not_copied(tmp_path: Path, number: i
     assert len(packets(tmp_path / "a.mkv", "subtitle")) == (1 if number == 10 else 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "video", "audio", "rate"),
     first(

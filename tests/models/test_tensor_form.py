@@ -173,6 +173,7 @@ def quantized(path: Path, target: Path, *, symmetric: bool = False) -> Path:
     return target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["person", "unet"])
 def test_networks_in_int8(tmp_path: Path, name: str) -> None:
     path = make_unet(tmp_path / "unet.onnx") if name == "unet" else ROOT / "segmentation" / "models" / "person.onnx"

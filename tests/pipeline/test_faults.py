@@ -122,6 +122,7 @@ def rare_collections() -> Iterator[None]:
     gc.set_threshold(*before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("rare_collections")
 @pytest.mark.parametrize("own", [False, True], ids=["a library's error", "our own"])
 def test_a_second_attempt_finds_the_memory_of_the_first_one_free(

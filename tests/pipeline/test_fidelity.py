@@ -198,6 +198,7 @@ def test_dispositions(tmp_path: Path) -> None:
         assert b.streams[2].disposition == flags.forced
 
 
+@pytest.mark.slow
 def test_what_the_container_cannot_hold_is_said(tmp_path: Path) -> None:
     source = Synthetic(audio="flac", subtitles=SUBTITLES, attachments=[("a.ttf", b"font")], second_video=True).write(
         tmp_path / "in.mkv"
@@ -365,6 +366,7 @@ def test_padding_repeats_the_last_row_and_column(tmp_path: Path) -> None:
         assert all(np.array_equal(a, b) for a, b in zip(one.planes[1:], other.planes[1:], strict=True))
 
 
+@pytest.mark.slow
 def test_batches_change_nothing(tmp_path: Path) -> None:
     frames = real_frames(SAMPLE, 30, size=(200, 200), pix_fmt="yuv420p10le")
     clip = Synthetic(frames=frames, pts=range(30), codec="libx264", pix_fmt="yuv420p10le")

@@ -74,6 +74,7 @@ class _Breaking(io.RawIOBase):
         return self._data.readinto(memoryview(buffer)[:left])
 
 
+@pytest.mark.slow
 def test_frames_before_a_read_that_fails_are_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Also those that wait in the decoder's threads, in the order of presentation, behind B-frames."""
     clip = Synthetic(size=(320, 240), codec="libx264", options={"bf": "3"}, pts=range(100)).write(tmp_path / "a.ts")

@@ -109,6 +109,7 @@ def test_the_command_says_that_nobody_was_found(options: list[str], network: Pat
     assert f", nothing found in {made['frames']}, " in done.stderr  # the last line is about this too
 
 
+@pytest.mark.slow
 def test_the_command_counts_the_frames_of_pieces(network: Path, tmp_path: Path) -> None:
     source = clip(tmp_path / "in.mkv")
     options = ["--model", network, "--smooth", "0", "--device", "cpu", "--workers", "local:2", "--json"]

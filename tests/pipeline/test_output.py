@@ -424,6 +424,7 @@ def test_http_errors_are_one_line(tmp_path: Path) -> None:
     assert not names(tmp_path)
 
 
+@pytest.mark.slow
 def test_http_that_breaks_off_is_counted(tmp_path: Path) -> None:
     whole = Synthetic(codec="libx264", pts=range(200)).write(tmp_path / "whole.mkv")
     with av.open(str(whole)) as a, av.open(str(tmp_path / "in.mp4"), "w", options={"movflags": "+faststart"}) as b:

@@ -36,6 +36,7 @@ def run(folder: Path, *also: tuple[str, str], output: str = "out.mp4", **options
     return segment(SAMPLE, folder / output, also=given, **CPU, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", first(1, [{"smooth": 0.5, "batch_size": 3}, {}, {"refine": True}]), ids=str)
 def test_each_is_what_a_run_of_its_own_writes(tmp_path: Path, options: dict[str, Any]) -> None:
     wanted = [("mask", "mask.mp4"), ("blur:40", "soft.mp4"), ("color:#ff0000", "red.mp4")]
@@ -173,6 +174,7 @@ def test_existing_files_stay(tmp_path: Path) -> None:
     assert names(tmp_path) == {"mask.mp4"} and (tmp_path / "mask.mp4").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_several_inputs_put_them_into_a_folder(tmp_path: Path) -> None:
     clips = [Synthetic(pts=range(n)).write(tmp_path / f"{n}.mkv") for n in (2, 3)]
     refused = cli(*clips, "--also", f"mask:{tmp_path}/a.mkv")
@@ -196,6 +198,7 @@ def test_the_report_and_what_is_said_name_all(tmp_path: Path) -> None:
     assert alone["also"] == []
 
 
+@pytest.mark.slow
 def test_what_is_said_of_the_input_is_said_once(tmp_path: Path) -> None:
     clip = Synthetic(size=(63, 47), pts=range(2)).write(tmp_path / "in.mkv")
     result = cli(clip, "-o", tmp_path / "a.mp4", "--also", f"mask:{tmp_path / 'b.mp4'}", "-q", "-v")
@@ -237,6 +240,7 @@ def test_an_error_in_one_leaves_none(which: int, tmp_path: Path, monkeypatch: py
     assert not names(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_none(tmp_path: Path) -> None:
     arguments = (SAMPLE, "-o", tmp_path / "a.mp4", "--also", f"mask:{tmp_path / 'b.mp4'}")
     with start(*arguments, before=file_limit(30_000)) as process:
@@ -263,6 +267,7 @@ def test_a_device_that_fails_on_the_way_leaves_all_playable(tmp_path: Path, monk
     assert counts[0] == counts[1] > 0 and f"the {counts[0]} frames before" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_an_encoder_that_cannot_go_on_leaves_no_gap_in_those_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,6 +295,7 @@ def test_an_encoder_that_cannot_go_on_leaves_no_gap_in_those_before(
     assert same_times(first[:-4], source[: len(first) - 4], Fraction(1, 1000))
 
 
+@pytest.mark.slow
 def test_an_encoder_on_a_lost_device_is_asked_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encode, calls = PyAVEncoder.encode, itertools.count()
 
@@ -308,6 +314,7 @@ def test_an_encoder_on_a_lost_device_is_asked_for_nothing(tmp_path: Path, monkey
     assert 20 < len(times(tmp_path / "a.mp4")) <= 100
 
 
+@pytest.mark.slow
 def test_all_begin_again_where_memory_does_not_suffice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -164,6 +164,7 @@ def test_no_worker_left_is_one_error(source: Path, tmp_path: Path, with_fakes: C
     assert not (tmp_path / "out.mp4").exists()
 
 
+@pytest.mark.slow
 def test_exact_leaves_out_workers_that_differ(
     source: Path, tmp_path: Path, with_fakes: Callable[..., Workers], monkeypatch: pytest.MonkeyPatch
 ) -> None:

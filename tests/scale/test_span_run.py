@@ -111,6 +111,7 @@ def test_larger_batches_make_the_same_pieces(source: Path, whole: Made, tmp_path
     assert divided(source, tmp_path, [(0, 2), (2, PIECES)], batch_size=16) == whole
 
 
+@pytest.mark.slow
 def test_a_span_that_is_shortened_leaves_the_rest_to_others(source: Path, whole: Made, tmp_path: Path) -> None:
     maker = Maker(source, tmp_path)
     first = maker.make(0, PIECES, shorten=3)
@@ -144,6 +145,7 @@ def test_options(options: dict[str, Any], source: Path, tmp_path: Path) -> None:
     assert maker.join() == divided(source, tmp_path / "b", [(n, n + 1) for n in range(count)], **options)
 
 
+@pytest.mark.slow
 def test_a_stretch_is_that_of_an_ordinary_run(source: Path, tmp_path: Path) -> None:
     stretch = {"start": 3.3, "duration": 15.1, "smooth": 1.0}
     maker = Maker(source, tmp_path / "a", **stretch)
@@ -245,6 +247,7 @@ def test_open_groups_and_hidden_frames(codec: str, tmp_path: Path) -> None:
     assert (whole.results, whole.masks) == (ordinary.results, ordinary.masks)
 
 
+@pytest.mark.slow
 def test_a_frame_between_ticks_is_in_the_right_piece(tmp_path: Path) -> None:
     """Variable distances between frames."""
     pts = [40 * n + (n * 7) % 13 for n in range(400)]

@@ -68,6 +68,7 @@ def away(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}-away")
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_when_the_outputs_folder_is_back(
     two: Workers, source: Path, expected: Made, tmp_path: Path, waits: threading.Event
 ) -> None:
@@ -116,6 +117,7 @@ def test_a_run_goes_on_when_the_input_is_back(
     assert waits.is_set() and made(out) == expected and not list(out.glob(".*"))
 
 
+@pytest.mark.slow
 def test_a_folder_that_stays_away_is_one_error_and_the_same_command_goes_on(
     two: Workers,
     source: Path,
@@ -141,6 +143,7 @@ def test_a_folder_that_stays_away_is_one_error_and_the_same_command_goes_on(
     assert made(folder) == expected and not list(folder.glob(".*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("side", "left"), [("input", PIECES - 2), ("input", 0), ("output", PIECES - 2), ("output", 0)])
 def test_a_run_goes_on_when_a_lost_mount_is_back(
     side: str, left: int, two: Workers, source: Path, expected: Made, tmp_path: Path, waits: threading.Event

@@ -101,6 +101,7 @@ def stopped_once(workers: Workers, source: Path, folder: Path, dice: random.Rand
     return report.redone
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_stopped_does_not_show(
     two: Workers, source: Path, expected: Made, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -137,6 +138,7 @@ def test_workers_that_stand_still_before_they_get_work_do_not_show(
     assert len(stopped) == 2 and not any(map(is_there, stopped))
 
 
+@pytest.mark.slow
 def test_a_worker_whose_work_stands_still_does_not_show(
     two: Workers,
     source: Path,

@@ -50,6 +50,7 @@ def pieces_left(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.name.startswith(".")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", first(1, [4, 1]))
 def test_the_number_of_workers_does_not_show(number: int, source: Path, expected: Made, tmp_path: Path) -> None:
     arguments = ("--results", tmp_path / "out.jsonl", "--save-masks", tmp_path / "out.masks.mkv", "--json", "--verify")
@@ -132,6 +133,7 @@ def check_killed_driver(seed: int, source: Path, expected: Made, folder: Path) -
     return f"of {PIECES} pieces that are there" in result.stderr
 
 
+@pytest.mark.slow
 def test_the_same_command_goes_on_after_the_drivers_death(source: Path, expected: Made, tmp_path: Path) -> None:
     check_killed_driver(2, source, expected, tmp_path)
 
@@ -146,6 +148,7 @@ def test_twenty_killed_drivers_do_not_show(source: Path, expected: Made, tmp_pat
     assert went_on > 5
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on(two: Workers, source: Path, expected: Made, tmp_path: Path) -> None:
     stop = threading.Event()
 
@@ -188,6 +191,7 @@ def test_figures_of_workers_are_those_of_their_runs(two: Workers, source: Path, 
     assert families["segmentation_pieces_done"].samples[0].value == after.done
 
 
+@pytest.mark.slow
 def test_a_piece_that_always_fails_is_one_error(source: Path, tmp_path: Path) -> None:
     """The encoders' memory, a file for the system, can't be as long as they need."""
     with start(source, "-o", tmp_path / "out.mp4", *WORK, "--workers", "local:2", before=file_limit(50_000)) as driver:
@@ -197,6 +201,7 @@ def test_a_piece_that_always_fails_is_one_error(source: Path, tmp_path: Path) ->
     assert not (tmp_path / "out.mp4").exists()
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_error(source: Path, tmp_path: Path) -> None:
     full = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=400k none "$0" && exec "$@"', tmp_path]
     if shutil.which("unshare") is None or subprocess.run([*full, "true"], capture_output=True).returncode:

@@ -126,6 +126,7 @@ def test_faults_are_named(tmp_path: Path) -> None:
         segmenter.frames(SAMPLE)
 
 
+@pytest.mark.slow
 def test_damage_is_an_error_where_that_is_asked_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     data = bytearray(SAMPLE.read_bytes())
     data[60_000:90_000] = bytes(30_000)

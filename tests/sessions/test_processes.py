@@ -78,6 +78,7 @@ def test_figures_and_pictures_come_while_they_run(camera: RtspServer, tmp_path: 
     assert streams.report["hall"].frames == len(numbers(tmp_path / "hall.mkv"))
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_takes_its_streams_alone(camera: RtspServer, tmp_path: Path) -> None:
     with RtspServer() as other, Streams(**OPTIONS) as streams:
         streams.add("a", camera.url(), tmp_path / "a.mkv")
@@ -137,6 +138,7 @@ def test_what_cannot_go_there_is_refused(camera: RtspServer, tmp_path: Path) -> 
     assert not (tmp_path / "a.mp4").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", [{"device": "cpu"}, pytest.param({"mode": "optimized"}, marks=pytest.mark.gpu)])
 def test_files_are_the_same_bytes_as_from_one_process(where: dict[str, Any], people: Path, tmp_path: Path) -> None:
     inputs = [people, Path(SAMPLE), people, Path(SAMPLE)]
@@ -198,6 +200,7 @@ def frames_of(path: Path) -> int:
     return len(list(pictures(path)))
 
 
+@pytest.mark.slow
 def test_processes_take_the_gpus_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that begins in the place of another."""
     monkeypatch.setattr(processes, "visible_gpus", lambda config: ["7", "9"])  # numbers that no process finds
@@ -245,6 +248,7 @@ def test_a_stopped_file_is_playable(tmp_path: Path) -> None:
     assert 0 < report.frames == frames_of(tmp_path / "a.mp4") < 130
 
 
+@pytest.mark.slow
 def test_the_command_shares_files_among_processes(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / f"{name}.mp4").write_bytes(Path(SAMPLE).read_bytes())
@@ -273,6 +277,7 @@ def test_stopping_completes_the_files(camera: RtspServer, tmp_path: Path) -> Non
     assert done and report.frames == len(numbers(tmp_path / "a.mkv")) > 0
 
 
+@pytest.mark.slow
 def test_where_the_program_is_killed_its_processes_end_with_complete_files(camera: RtspServer, tmp_path: Path) -> None:
     path = tmp_path / "a.mkv"
     program = f"""

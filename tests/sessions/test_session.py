@@ -68,6 +68,7 @@ def test_each_run_is_what_it_is_alone(three: list[Path], tmp_path: Path) -> None
     assert together == alone
 
 
+@pytest.mark.slow
 def test_runs_may_overlap(three: list[Path], tmp_path: Path) -> None:
     begun = threading.Barrier(3, timeout=240)
 

@@ -55,6 +55,7 @@ def test_a_trackers_process_that_stands_still_is_ended() -> None:
         tracker.close()
 
 
+@pytest.mark.slow
 def test_a_session_that_stands_still_is_ended_and_one_without_work_is_not() -> None:
     process = _Process(Config(), None)
     try:

@@ -167,6 +167,7 @@ def test_every_row_of_the_truth_has_a_mask_and_known_kinds() -> None:
         assert set(found.kinds) <= set(held_out.KINDS), found.name
 
 
+@pytest.mark.slow
 def test_times_are_measured_for_each_size_and_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluate, "RUNS", 2)
     monkeypatch.setattr(evaluate, "WARM_UP", 1)

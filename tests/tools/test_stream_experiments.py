@@ -75,6 +75,7 @@ def test_rates_are_those_while_all_streams_are_under_way() -> None:
         rates_together([first, [(16, 5.0), (32, 6.0)]])
 
 
+@pytest.mark.slow
 def test_a_small_grid_is_measured_and_shown(tmp_path: Path) -> None:
     made, page = tmp_path / "a.json", tmp_path / "page.html"
     small = ["--streams", "2", "--intervals", "3", "--trackers", "none", "--size", "320x180", "--frames", "24"]

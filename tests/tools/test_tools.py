@@ -283,6 +283,7 @@ def test_cases_of_the_gpu_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
     assert {case.arguments[1] for case in some if case.part == "typical"} == {"person", "fcn_resnet50"}
 
 
+@pytest.mark.slow
 def test_gpu_benchmark_writes_what_could_be_measured(tmp_path: Path) -> None:
     """Where there is no GPU: a cold start on the CPU, and why the others failed."""
     output = tmp_path / "results.json"

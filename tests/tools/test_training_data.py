@@ -75,6 +75,7 @@ def test_pictures_of_one_person_or_thing_are_on_the_same_side(shared: Path) -> N
     assert set.union(*sides.values()) == {"train", "held"}
 
 
+@pytest.mark.slow
 def test_no_picture_is_on_two_sides_under_two_names(stills: dict[str, np.ndarray]) -> None:
     stills = {name: grey for name, grey in stills.items() if not data.LEFT_OUT.search(name)}
     small = [cv2.resize(grey, (24, 24), interpolation=cv2.INTER_AREA) for grey in stills.values()]

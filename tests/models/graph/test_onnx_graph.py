@@ -54,6 +54,7 @@ def test_initializers_leave_the_inputs() -> None:
     assert comparison.iou >= MIN_IOU and 0.1 < comparison.covered < 0.9
 
 
+@pytest.mark.slow
 def test_what_holds_on_one_picture_holds_on_other_frames(corpus: Path) -> None:
     """The portrait model reaches 58,683 on the picture in the package, within FP16, and 80,043 on this video."""
     model = model_of(portrait())

@@ -15,6 +15,7 @@ from segmentation.models.sample_picture import picture_inputs
 SIZES = [(name, number) for number in range(5) for name in PEOPLE]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "number"), first(2, SIZES))
 def test_the_graph_is_that_of_the_whole_way(name: str, number: int) -> None:
     model = load_model(Config(model=name))

@@ -127,6 +127,7 @@ def constant(folder: Path, value: float) -> Path:
     return folder / "constant.onnx"
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_results_when_the_run_fails(tmp_path: Path) -> None:
     broken = tmp_path / "broken.mp4"
     data = bytearray(SAMPLE.read_bytes())

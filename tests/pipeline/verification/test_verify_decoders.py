@@ -74,6 +74,7 @@ def test_what_a_decoder_does_wrong_is_found(tmp_path: Path, decoder: str, figure
     assert figure in str(caught.value)
 
 
+@pytest.mark.slow
 def test_damage_that_was_not_reported_is_found(tmp_path: Path) -> None:
     source = truncated(tmp_path)
     assert run(source, tmp_path, "Right", max_frames=None).frames > 60

@@ -184,6 +184,7 @@ def test_fields_in_pictures_of_their_own_are_shown_in_pairs(name: str, tmp_path:
     assert {frame.duration * decoder.info.time_base for frame in frames} == {Fraction(1, RATE)}
 
 
+@pytest.mark.slow
 def test_variants_are_the_same_each_time(tmp_path: Path) -> None:
     encoded = ("h264-priming.mp4", "hevc-open.mp4", "vp9-hidden-frames.webm", "av1.mkv")
     for name in (*encoded, "flipped-5-bits-h264.ts", "h264-field-pictures.ts", "hevc-long-term.mkv", "vp9-10-bit.webm"):

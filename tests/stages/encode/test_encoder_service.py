@@ -85,6 +85,7 @@ def test_one_process_encodes_file_after_file(
         assert write(tmp_path / "new.mkv", info, frames, lossless(codec), pix_fmt=pix_fmt) == packets[number]
 
 
+@pytest.mark.slow
 def test_memory_stays_flat(service: EncoderService, tmp_path: Path) -> None:
     """Blocks of another size are freed, and of one size reused. Threads and open files of a file end with it."""
     sizes = [(320, 240), (640, 360), (322, 240)]

@@ -138,6 +138,7 @@ def test_encoders_that_disagree_are_an_error(tmp_path: Path, monkeypatch: pytest
     assert not children() and not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_quality_at_the_seams(tmp_path: Path, corpus: Path) -> None:
     """Frames beside a seam are as good as other frames, and all are about as good as without seams."""
     source = [p for p in pictures(corpus / "04_coffee.mp4", limit=60)]

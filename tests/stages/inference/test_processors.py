@@ -117,6 +117,7 @@ def test_openvino_carries_states_of_each_run_apart(tmp_path: Path, openvino: Any
     np.testing.assert_allclose(second(pictures[:1]).masks, expected[0], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_whole_run_with_openvino(tmp_path: Path, openvino: Any) -> None:
     pytest.importorskip("openvino")
     done = cli(SAMPLE, "-o", tmp_path / "o.mp4", "--device", "openvino", "--max-frames", "12", "--json", "-q")

@@ -353,6 +353,7 @@ def test_several_inputs_have_theirs_in_a_folder(tmp_path: Path) -> None:
     assert [json.loads(line)["plan"]["infer"] for line in result.stdout.splitlines()] == ["masks", "masks"]
 
 
+@pytest.mark.slow
 def test_a_signal_leaves_the_masks_of_the_frames_that_are_written(long_people: Path, tmp_path: Path) -> None:
     source, masks = long_people, tmp_path / "m.mkv"
     with running(tmp_path, source, "-o", tmp_path / "a.mp4", "--save-masks", masks, files=2) as process:

@@ -43,8 +43,9 @@ _NEAR = 1 << 20  # bytes that are read over rather than asked for anew
 _MOST_REDIRECTS = 8
 _MOST_FILES = 256  # that are opened before the first packet: a playlist may name itself
 _PLAYLIST = b"#EXTM3U"  # its beginning (RFC 8216, 4.3.1.1)
-_MOST_VARIANTS = 1000  # in a playlist on disk: FFmpeg takes 10 kB for each, before any of them is opened
-_LONGEST_PLAYLIST = 1 << 22  # bytes, of which FFmpeg makes some 500 times as much: 10 kB for each variant
+_VARIANT = b"#EXT-X-STREAM-INF"  # of a video, in a playlist (4.3.4.2)
+_MOST_VARIANTS = 1000  # FFmpeg takes 10 kB for each, before any of them is opened
+_LONGEST_PLAYLIST = 1 << 22  # bytes
 _LEAST = 1 << 16  # bytes that have to come while a reader waits for `STALL` seconds: about 1 kB a second
 
 
@@ -66,7 +67,8 @@ class Files:
         """`name` is the input's: an address, or the absolute path of a file."""
         self._name, self._access = name, access
         self._failed = threading.Event()
-        self._opened = self._listed = 0  # files, and bytes of playlists
+        self._opened = 0  # files
+        self._listed = _Listed()
         self.complete = False  # the container is open, and may read as many files as it has segments
         self.beginning = b""  # of the input, if it is an address
 
@@ -83,11 +85,12 @@ class Files:
         if url != self._name and not self._access.playlists:
             raise DownloadError("names another file, which is refused")
         self._opened += 1
-        self._listed *= not self.complete  # a live playlist comes again and again
+        if self.complete:  # a live playlist comes again and again
+            self._listed = _Listed()
         if self._opened > _MOST_FILES and not self.complete:
             raise DownloadError(f"is a playlist that leads to more than {_MOST_FILES} files before the first frame")
         if url.startswith(("http://", "https://")):
-            file = HttpFile(url, self._access, named=url == self._name, failed=self._failed, read=self._count)
+            file = HttpFile(url, self._access, named=url == self._name, failed=self._failed, read=self._note)
             if url == self._name:
                 self.beginning = file.beginning
             return file
@@ -102,24 +105,39 @@ class Files:
         _check_playlist(local)
         return local
 
-    def _count(self, file: HttpFile, size: int) -> None:
+    def _note(self, file: HttpFile, data: bytes) -> None:
         """Notes bytes that are read. Raises `DownloadError` where playlists are too long, together before a frame."""
-        self._listed += size * file.beginning.startswith(_PLAYLIST)
-        if self._listed > _LONGEST_PLAYLIST:
+        if file.beginning.startswith(_PLAYLIST):
+            self._listed.add(data)
+
+
+class _Listed:
+    """How much playlists list, together."""
+
+    def __init__(self) -> None:
+        self._bytes = self._variants = 0
+        self._rest = b""  # in which a word may have begun
+
+    def add(self, text: bytes) -> None:
+        """Counts what comes next. Raises `DownloadError` if it is too much."""
+        self._bytes += len(text)
+        if self._bytes > _LONGEST_PLAYLIST:
             raise DownloadError(f"is a playlist of more than {_LONGEST_PLAYLIST >> 20} MiB")
+        text = self._rest + text
+        self._variants += text.count(_VARIANT)
+        self._rest = text[-len(_VARIANT) + 1 :]
+        if self._variants > _MOST_VARIANTS:
+            raise DownloadError(f"is a playlist of more than {_MOST_VARIANTS} variants")
 
 
 def _check_playlist(file: BinaryIO) -> None:
     """Looks at a file's beginning, and goes back to it. Raises `DownloadError` for a playlist that is too long."""
     if file.read(len(_PLAYLIST)) == _PLAYLIST:
-        text = file.read(_LONGEST_PLAYLIST)
-        variants = text.count(b"#EXT-X-STREAM-INF")
-        if len(text) == _LONGEST_PLAYLIST:
+        try:
+            _Listed().add(file.read(_LONGEST_PLAYLIST + 1))
+        except DownloadError:
             file.close()
-            raise DownloadError(f"is a playlist of more than {_LONGEST_PLAYLIST >> 20} MiB")
-        if variants > _MOST_VARIANTS:
-            file.close()
-            raise DownloadError(f"is a playlist of {variants} variants, of which at most {_MOST_VARIANTS} are read")
+            raise
     file.seek(0)
 
 
@@ -142,12 +160,12 @@ class HttpFile:
         *,
         named: bool,
         failed: threading.Event | None = None,
-        read: Callable[[HttpFile, int], None] = lambda file, size: None,
+        read: Callable[[HttpFile, bytes], None] = lambda file, data: None,
     ) -> None:
         """`named`: the user wrote this very address, so that it may be a private one.
 
-        `failed` is set by the first error. Afterwards the file seems to have ended. `read` is called with the number
-        of bytes of each read, and may raise `DownloadError`.
+        `failed` is set by the first error. Afterwards the file seems to have ended. `read` is called with what each
+        read returns, and may raise `DownloadError`.
         """
         self._ask = partial(_Download, address, access, named)
         self._failed = failed or threading.Event()
@@ -201,7 +219,7 @@ class HttpFile:
         first = self._position - self._at
         data = self._chunk[first : first + size]
         self._position += len(data)
-        self._note(self, len(data))
+        self._note(self, data)
         return data
 
     def close(self) -> None:

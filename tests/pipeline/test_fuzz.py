@@ -5,6 +5,8 @@ The files of a seed are inputs of one command, so that one which ends the proces
 
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +22,7 @@ from program import cli
 from videos import Synthetic
 
 from segmentation.media.input import open_input
+from segmentation.system.access import Access
 
 COUNT = 40  # files of a seed
 EXTREMES = (0, 1, 0x7F, 0xFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
@@ -37,6 +40,15 @@ def video(codec: str, **options: object) -> Callable[[Path], Path]:
     return lambda path: Synthetic(codec=codec, pts=range(12), gop=6, **options).write(path)  # type: ignore[arg-type]
 
 
+def playlist(text: str) -> Callable[[Path], Path]:
+    def write(path: Path) -> Path:
+        path.write_text(text)
+        return path
+
+    return write
+
+
+SEGMENT = "parts/part.ts"  # beside the files that name it
 KINDS: dict[str, Callable[[Path], Path]] = {
     "a.mp4": video("libx264", audio="aac", container_options={"movflags": "+faststart"}),
     "b.mp4": video("libx264", audio="aac"),
@@ -54,6 +66,8 @@ KINDS: dict[str, Callable[[Path], Path]] = {
     "n.jpg": still,
     "o.webp": still,
     "p.tif": still,
+    "q.m3u8": playlist("#EXTM3U\n#EXT-X-TARGETDURATION:1\n" + 2 * f"#EXTINF:0.4,\n{SEGMENT}\n" + "#EXT-X-ENDLIST\n"),
+    "r.ffconcat": playlist("ffconcat version 1.0\n" + 2 * f"file {SEGMENT}\n"),
 }
 
 
@@ -84,7 +98,7 @@ def readable(path: Path) -> tuple[int, int]:
     A last packet that states no length is not counted: MP4 shows it for no time, and FFmpeg leaves it out then.
     """
     frames = sounds = length = 0
-    with suppress(av.error.FFmpegError), open_input(str(path)) as container:
+    with suppress(av.error.FFmpegError), open_input(str(path), Access(playlists=True)) as container:
         video = container.streams.best("video")
         for packet in container.demux():
             if packet.stream.type == "audio":
@@ -105,13 +119,14 @@ def wholes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 @pytest.mark.parametrize("seed", first(4, range(120)))
 def test_changed_files(seed: int, wholes: dict[str, bytes], tmp_path: Path) -> None:
     dice = random.Random(seed)
-    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / SEGMENT).parent.mkdir(parents=True)
+    (tmp_path / "in" / SEGMENT).write_bytes(wholes["e.ts"])
     for number in range(COUNT):
         name = sorted(wholes)[(number + seed * COUNT) % len(wholes)]
         (tmp_path / "in" / f"{number:02}{name}").write_bytes(changed(wholes[name], dice))
     model = make_model(tmp_path / "net.onnx", RED)
-    options = ("--model", model, "--max-pixels", 100_000, "--max-duration", 3600)
-    sources = sorted((tmp_path / "in").iterdir())
+    options = ("--model", model, "--max-pixels", 100_000, "--max-duration", 3600, "--allow", "playlists")
+    sources = sorted(path for path in (tmp_path / "in").iterdir() if path.is_file())
     done = cli(*sources, "-o", tmp_path / "out", "--json", "--device", "cpu", *options, timeout=600)
     assert done.returncode in (0, 1, 2, 4) and "internal error" not in done.stderr, done.stderr
     found = {Path(one["input"]).name: one for one in map(json.loads, done.stdout.splitlines())}
@@ -131,3 +146,35 @@ def check(source: Path, target: Path, report: dict[str, Any], *, said: bool) -> 
     assert report["frames"] + report["damaged"] >= frames, source
     assert report["frames"] == written[0] or target.suffix == ".gif", source
     assert said or written[1] == sounds, source
+
+
+# Loads and runs each network of a folder, in one process: one that ends it would be seen.
+NETWORKS = """
+import sys
+from pathlib import Path
+import numpy as np
+from segmentation import SegmentationError, Segmenter
+for path in sorted(Path(sys.argv[1]).iterdir()):
+    try:
+        with Segmenter(model=path, device="cpu") as segmenter:
+            segmenter.masks(np.zeros((1, 32, 48, 3), np.uint8))
+        print(path.name, "ran")
+    except SegmentationError as exc:
+        assert "\\n" not in str(exc), str(exc)
+        print(path.name, "refused:", exc)
+"""
+
+
+@pytest.mark.parametrize("seed", first(1, range(60)))
+def test_changed_networks(seed: int, tmp_path: Path) -> None:
+    dice = random.Random(seed)
+    (tmp_path / "in").mkdir()
+    whole = make_model(tmp_path / "net.onnx", RED).read_bytes()
+    for number in range(COUNT):
+        (tmp_path / "in" / f"{number:02}.onnx").write_bytes(changed(whole, dice))
+    done = subprocess.run(
+        [sys.executable, "-c", NETWORKS, tmp_path / "in"], capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == COUNT and {line.split()[1] for line in lines} <= {"ran", "refused:"}

@@ -26,8 +26,8 @@ def open_session(path: Path, options: ort.SessionOptions | None = None) -> ort.I
     options.log_severity_level = 4  # warnings would go to stderr; errors are raised anyway
     # Threads that wait have to sleep: spinning threads would take the cores from other stages.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    try:
-        return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    try:  # with its fallback, ONNX Runtime would print an error to stdout and try once more
+        return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"], enable_fallback=False)
     except Exception as exc:  # ONNX Runtime's exceptions have no other common base
         raise ModelError(f"{path}: is not an ONNX model that ONNX Runtime can load ({one_line(exc)})") from exc
 

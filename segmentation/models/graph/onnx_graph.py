@@ -77,7 +77,9 @@ def session_of(graph: onnx.ModelProto, options: ort.SessionOptions | None = None
     """Opens an ONNX Runtime session on the CPU for a graph in memory. Raises ONNX Runtime's errors."""
     options = options or ort.SessionOptions()
     options.log_severity_level = 4
-    return ort.InferenceSession(graph.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return ort.InferenceSession(
+        graph.SerializeToString(), options, providers=["CPUExecutionProvider"], enable_fallback=False
+    )
 
 
 def exact_session(graph: onnx.ModelProto) -> ort.InferenceSession:

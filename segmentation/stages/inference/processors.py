@@ -105,7 +105,7 @@ class ProviderInference(ProcessorInference):
         options.log_severity_level = 4  # warnings would go to stderr; errors are raised anyway
         options.enable_mem_pattern = False  # DirectML refuses it
         given = [(cls.provider.name, dict(cls._options(config))), ("CPUExecutionProvider", {})]
-        session = ort.InferenceSession(str(model.path), options, providers=given)
+        session = ort.InferenceSession(str(model.path), options, providers=given, enable_fallback=False)
         if cls.provider.name not in session.get_providers():  # ONNX Runtime falls back by itself
             raise RefusesNetwork(f"{cls.provider.name} can't be loaded, since a library of its own is missing")
         opened: Session = session

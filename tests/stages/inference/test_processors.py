@@ -46,7 +46,7 @@ class CpuProvider(ProviderInference):
 class Absent(ProviderInference):
     """A provider that this build says it has, without its libraries."""
 
-    provider = Provider(name="AbsentExecutionProvider", package="nothing")
+    provider = Provider(name="CUDAExecutionProvider", package="nothing")
 
 
 class Lies(ProcessorInference):
@@ -152,7 +152,7 @@ def test_a_provider_of_onnx_runtime_runs_the_network(tmp_path: Path, monkeypatch
     [
         ("Lies", r"its masks of person agree with the CPU's only to an IoU of 0\.\d+ \(0.995 is needed\)"),
         ("Crashes", r"person can't run there \(out of its memory\)"),
-        ("Absent", r"AbsentExecutionProvider can't be loaded"),
+        ("Absent", r"CUDAExecutionProvider can't be loaded"),
     ],
 )
 def test_the_cpu_takes_over_from_a_processor_that_fails(

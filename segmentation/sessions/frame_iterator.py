@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
+import numpy as np
+
 from segmentation.errors import InputError
 from segmentation.flow.threads import opencv_threads
 from segmentation.frames import MaskedBatch, Planes, VideoInfo
@@ -18,6 +20,7 @@ from segmentation.frames.instances import FrameInstances
 from segmentation.gpu.errors import gpu_errors
 from segmentation.media.planes import rgb_of
 from segmentation.options.config import Config
+from segmentation.pipeline.found import no_numbers
 from segmentation.pipeline.mask_stages import MaskStages
 from segmentation.pipeline.opened_run import open_run
 from segmentation.pipeline.output_paths import check_live
@@ -48,7 +51,7 @@ class MaskedFrame:
 
     @cached_property
     def mask(self) -> Mask:
-        """The mask (H, W) float32 in 0..1, the probability of the kept classes."""
+        """The mask (H, W) float32 in 0..1, the probability of the kept classes; NaN if the network gave no numbers."""
         return enlarged(self.small_mask, self._info.upright_size)
 
     @property
@@ -93,10 +96,15 @@ def masked_frames(resources: Resources, given: Input, config: Config) -> Generat
         steps = make_instance_steps(
             stages.config, info, pix_fmt, choices.kept, stages.transfer, networks, trackers, stages.gpu
         )
+        frames = unknown = 0
         for batch in overlap(stages.masks.finished(decoded, stages.on_host, overlap, steps), "masked"):
             if info.live is not None:
                 info.live.written(len(batch))
+            frames += len(batch)
+            unknown += int(np.isnan(batch.masks).any(axis=(1, 2)).sum())
             yield from _frames(batch, info, pix_fmt)
+        if unknown:
+            log.warning("%s: %s", info.path, no_numbers(config.model_name, f"{unknown} of {frames} frames"))
         if info.live is not None and info.live.failure is not None:
             raise info.live.failure
         if decoder.damaged:

@@ -128,6 +128,16 @@ def test_a_picture_without_a_mask_is_refused(kind: str, tmp_path: Path) -> None:
     assert f"in.png: the network {network} returned NaN or infinite scores for it" in done.stderr
 
 
+def test_frames_of_a_loop_have_masks_that_are_no_numbers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    frames = [grey(100), grey(200), grey(200), grey(100)]
+    Synthetic(frames=frames, pts=range(4)).write(tmp_path / "in.mkv")
+    network = nothing(tmp_path / "network.onnx", 1.0, 0.6)
+    with Segmenter(model=network, activation="none", smooth=0, device="cpu") as segmenter:
+        seen = [np.isnan(frame.mask).all() for frame in segmenter.frames(tmp_path / "in.mkv")]
+    assert seen == [False, True, True, False]
+    assert "returned NaN or infinite scores for 2 of 4 frames;" in caplog.text
+
+
 def test_masks_that_grow_keep_what_is_no_number() -> None:
     masks = np.zeros((3, 40, 60), np.float32)
     masks[1, 20, 30] = np.nan

@@ -8,6 +8,7 @@ from typing import Any
 import av
 import cv2
 import numpy as np
+import photos
 import pytest
 from drawn import ORIENTATIONS, display_matrix
 from messages import CAPTIONS, carrying, with_captions
@@ -101,6 +102,14 @@ def test_a_sample_aspect_that_changes_is_an_incomplete_output(tmp_path: Path) ->
     source.write_bytes(b"".join(part.read_bytes() for part in parts))
     done = cli(source, "-o", tmp_path / "b.mp4", "--verify")
     assert done.returncode == 4 and done.stderr.count("the sample aspect ratio changes from") == 1
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png"])
+def test_pictures_that_are_turned_otherwise_are_said(suffix: str, tmp_path: Path) -> None:
+    for number in range(6):
+        photos.write(tmp_path / f"{number:03}{suffix}", photos.photo(96, 64), orientation=6 if number == 3 else 1)
+    done = cli(tmp_path / f"%03d{suffix}", "-o", tmp_path / "out.mp4", "--device", "cpu")
+    assert done.returncode == 4 and done.stderr.count("to be turned otherwise than the first") == 1, done.stderr
 
 
 def test_a_matrix_that_changes_is_converted_to_the_first(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ class Decoder(Stage):
     """
 
     damaged: int  # frames lost or known to be broken; complete when the iteration has ended
-    cut_short: bool = False  # the frames are not all as the file has them: reading ended early, or pixels change shape
+    cut_short: bool = False  # the frames are not all as the file has them: reading ended early, or they are turned anew
     source: SourcePackets | None = None  # that it reads, once it has begun
 
     @abstractmethod

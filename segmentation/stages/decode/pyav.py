@@ -59,6 +59,7 @@ class PyAVDecoder(Decoder):
         self._timeline = Timeline(info, config)
         self._messages = MessageReader(info)
         self._resized = self._recolored = self._reshaped = False
+        self._turns: set[int] = set()  # degrees by which frames are to be turned
         self._lost = 0  # packets that can't be decoded
 
     @staticmethod
@@ -144,6 +145,7 @@ class PyAVDecoder(Decoder):
                 pts = frame.pts if reorder is None else reorder.next()
                 end = max(end, ((pts or 0) + self._length(frame)) * self.info.time_base)
                 awaited.take(frame)
+                self._check_turn(frame.rotation)
                 yield frame, pts
         whole = self._timeline.first is None
         lost = max(self._lost, missing(self.info, frames, end, self.source, whole=whole))
@@ -176,6 +178,17 @@ class PyAVDecoder(Decoder):
             self._reshaped = self.cut_short = True
             text = "%s: the sample aspect ratio changes from %s to %s on the way; the output keeps the first"
             log.log(self.level, text, self.info.path, first, aspect)
+
+    def _check_turn(self, degrees: int) -> None:
+        """Says that frames are to be turned otherwise than the first, which the output can't follow."""
+        if degrees not in self._turns:
+            self._turns.add(degrees)
+            if len(self._turns) == 2:
+                self.cut_short = True
+                text = (
+                    "%s: some pictures are to be turned otherwise than the first; the output turns all like the first"
+                )
+                log.log(self.level, text, self.info.path)
 
     def _lose(self) -> None:
         self._lost += 1

@@ -161,6 +161,8 @@ class Pictures:
         small = _halved(picture, self._resources.model(_info(picture)))
         with self._stages(_info(small), config)[0] as stages:
             masked = stages.masks.find_and_finish(_batch(small), stages.on_host)
+            if config.anonymize is not None:
+                masked = cover_alone(masked, stages.transfer)
         return enlarged(masked.masks[0], (picture.shape[1], picture.shape[0]))
 
     def _stages(self, info: VideoInfo, config: Config) -> tuple[MaskStages, Model]:

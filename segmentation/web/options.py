@@ -9,6 +9,7 @@ from types import UnionType
 from typing import Literal, Union, cast, get_args, get_origin
 
 from segmentation.errors import ConfigError, did_you_mean
+from segmentation.options.anonymize import REGIONS
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.options.keywords import Options
@@ -16,9 +17,11 @@ from segmentation.options.table import Option, rows_of
 
 NETWORKS = ("person", "person-hq")  # the built-in ones; others are files
 EFFECTS = ("blur", "pixelate", "color", "overlay", "cutout", "mask")  # those without a file
+COVERED = ("faces", "people", REGIONS)  # likewise of `anonymize`
 NAMES = (
     *("effect", "invert", "threshold", "feather", "smooth", "interval", "refine", "model", "track", "keep", "pick"),
     *("start", "duration", "max_frames", "strict", "codec", "quality", "preset", "keep_start"),
+    *("anonymize", "region", "mute"),
 )
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
@@ -33,7 +36,9 @@ def checked(given: object) -> Options:
     config = Config(**given)
     if Effect.parse(config.effect).kind not in EFFECTS:
         raise ConfigError(f"effect {config.effect!r}: names a file, which jobs may not; choose {', '.join(EFFECTS)}")
-    if config.model not in NETWORKS:
+    if config.anonymize not in (None, *COVERED):
+        raise ConfigError(f"anonymize {config.anonymize!r}: names a file, which jobs may not; choose faces or people")
+    if config.anonymize is None and config.model not in NETWORKS:
         raise ConfigError(f"model {config.model!r}: choose {', '.join(NETWORKS)}")
     return cast(Options, dict(given))
 
@@ -45,6 +50,8 @@ def command(name: str, options: Mapping[str, object]) -> str:
         flag = f"--{option.replace('_', '-')}"
         if option == "refine" and value is False:
             words.append("--no-refine")
+        elif isinstance(value, list | tuple):
+            words += [word for one in value for word in (flag, str(one))]
         elif value is True and option != "refine":
             words.append(flag)
         elif not isinstance(value, bool) and value is not None:
@@ -71,6 +78,8 @@ def _of_type(kind: object) -> dict[str, object]:
         return {"enum": list(get_args(kind))}
     if get_origin(kind) in (Union, UnionType):
         return {"anyOf": [_of_type(one) for one in get_args(kind) if one is not Path]}
+    if get_origin(kind) is tuple:
+        return {"type": "array", "items": _of_type(get_args(kind)[0])}
     if kind is type(None):
         return {"type": "null"}
     return {"type": _TYPES[cast(type, kind)]}

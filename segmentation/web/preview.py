@@ -17,12 +17,14 @@ from segmentation.errors import InputError
 from segmentation.frames.instances import FrameInstances
 from segmentation.media.input import probe
 from segmentation.media.pictures.still import is_still, read_still
+from segmentation.options.anonymize import REGIONS, Region
 from segmentation.options.config import Config
 from segmentation.options.instances import Pick
 from segmentation.options.keywords import FrameOptions, Options
 from segmentation.sessions.frame_iterator import MaskedFrame
 from segmentation.sessions.session import Segmenter
 from segmentation.system.access import Access
+from segmentation.tracking.anonymize.regions import drawn
 
 View = Literal["input", "mask", "result"]
 
@@ -101,7 +103,9 @@ class Previews:
             mask = seen.mask
             if config.pick is not None and abs((pick := Pick.parse(config.pick)).time - seen.seconds) < 0.001:
                 mask = seen.of(pick)
-            shown = self._session(config).apply(
+            if config.region:
+                mask = _with_regions(mask, seen, config)
+            shown = self._session(Config()).apply(
                 seen.image,
                 mask=mask,
                 effect="mask" if view == "mask" else config.effect,
@@ -125,15 +129,19 @@ class Previews:
             return self._session(config)
 
     def _session(self, config: Config) -> Segmenter:
-        if config.model not in self._sessions:
-            self._sessions[config.model] = Segmenter(model=config.model)
-        return self._sessions[config.model]
+        key = (config.model, config.anonymize)
+        if key not in self._sessions:
+            covers = config.anonymize not in (None, REGIONS)
+            self._sessions[key] = (
+                Segmenter(anonymize=config.anonymize) if covers else Segmenter(model=config.model, labels=config.labels)
+            )
+        return self._sessions[key]
 
     def _find(self, path: str, time: float, config: Config) -> _SeenFrame:
         about, frame_length = self._probed(path)
         index = round(time * about.rate)
         picked = config.pick is not None
-        key = (path, index, config.model, config.smoothing_strength, picked)
+        key = (path, index, config.model, config.anonymize, config.smoothing_strength, picked)
         for found in (key, (*key[:-1], True)):
             if found in self._seen:
                 self._seen.move_to_end(found)
@@ -153,7 +161,7 @@ class Previews:
     def _video(self, path: str, time: Fraction, config: Config, picked: bool) -> _SeenFrame:
         """Returns the frame that is shown at a time, or the last one before."""
         about, length = self._probed(path)
-        before = _BEFORE if config.smoothing_strength else 0
+        before = _BEFORE if config.smoothing_strength or config.covers_boxes else 0
         begin = max(0.0, float(time - before * length - length / 2))
         for start in (begin, max(0.0, about.seconds - 2)):  # the end that a file states may be a little late
             options: FrameOptions = {
@@ -194,6 +202,13 @@ class Previews:
 
     def _access(self) -> Access:
         return Access(max_pixels=self._limits.get("max_pixels", Access().max_pixels))
+
+
+def _with_regions(mask: NDArray[np.float32], seen: _SeenFrame, config: Config) -> NDArray[np.float32]:
+    """Returns the mask with the regions of the frame's time. Raises `ConfigError` for one outside of the picture."""
+    height, width = seen.image.shape[:2]
+    regions = [Region.parse(text) for text in config.region]
+    return np.maximum(mask, drawn(regions, (width, height), seen.seconds, (mask.shape[0], mask.shape[1])))
 
 
 def _on_board(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:

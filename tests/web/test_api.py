@@ -75,6 +75,28 @@ def test_frames_are_exact(served: Served, time: float, number: int) -> None:
     assert read(np.asarray(picture, np.uint8))[0] == number
 
 
+def test_frames_show_regions_in_their_time(served: Served) -> None:
+    options = {"effect": "color:#ff0000", "region": ["40,60,100,80@0.5-1", "0%,0%,10%,10%"]}
+    for time, covered in ((0.4, False), (0.5, True), (1.0, False)):
+        fields = {"source": "files/numbered.mp4", "time": str(time), "width": "320", "options": options}
+        picture = cv2.imdecode(np.frombuffer(served.ask("api/frames", fields)[1], np.uint8), cv2.IMREAD_COLOR_RGB)
+        red = np.asarray(picture, int)[..., 0] - np.asarray(picture, int)[..., 1] > 200
+        assert red[2:16, 2:28].all() and red[64:136, 44:136].all() == covered and red[64:136, 44:136].any() == covered
+        assert not red[160:, 160:].any()
+    made = served.json("api/command", {"name": "a.mp4", "options": options})["command"]
+    assert made.endswith("--region 40,60,100,80@0.5-1 --region 0%,0%,10%,10%")
+
+
+def test_faces_are_covered_in_pictures_and_frames(served: Served, tmp_path: Path) -> None:
+    with av.open(str(SAMPLE)) as container:
+        picture = next(container.decode(video=0)).to_ndarray(format="rgb24")
+    cv2.imwrite(str(tmp_path / "a.png"), cv2.cvtColor(picture, cv2.COLOR_RGB2BGR))
+    for file in (tmp_path / "a.png", SAMPLE):
+        fields = {"file": file, "view": "mask", "width": "640", "options": {"anonymize": "faces"}}
+        mask = cv2.imdecode(np.frombuffer(served.ask("api/frames", fields)[1], np.uint8), cv2.IMREAD_GRAYSCALE)
+        assert mask is not None and mask[180, 350] < 50 and mask[:, :200].min() > 200 and mask[:30].min() > 200
+
+
 def test_masks_are_those_of_the_session(served: Served, tmp_path: Path) -> None:
     with av.open(str(SAMPLE)) as container:
         picture = next(container.decode(video=0)).to_ndarray(format="rgb24")
@@ -91,6 +113,8 @@ REFUSED = [
     ({"options": {"results": "/tmp/x"}}, 422, "options: 'results' is none of a job's"),
     ({"options": {"effect": "image:/etc/passwd"}}, 422, "names a file, which jobs may not"),
     ({"options": {"model": "/tmp/x.onnx"}}, 422, "choose person, person-hq"),
+    ({"options": {"anonymize": "plates=/tmp/x.onnx"}}, 422, "names a file, which jobs may not; choose faces or people"),
+    ({"options": {"region": ["1,2"]}}, 422, "region '1,2': write X,Y,WIDTH,HEIGHT"),
     ({"options": "{"}, 422, "options: are no JSON"),
     ({"options": []}, 422, "options: must be a JSON object"),
     ({"source": "files/../notes.txt"}, 404, "no such input"),
@@ -173,7 +197,7 @@ def test_the_description_has_the_options_of_config(served: Served) -> None:
     assert options["threshold"].items() >= {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}.items()
     assert options["codec"]["anyOf"][0]["enum"] == ["h264", "hevc", "av1", "ffv1", "mjpeg"]
     for name, schema in options.items():
-        assert schema["default"] == getattr(Config(), name)
+        assert schema["default"] == json.loads(json.dumps(getattr(Config(), name)))
 
 
 def test_figures_for_machines(served: Served) -> None:

@@ -132,6 +132,61 @@ def test_it_fits_narrow_windows_and_has_no_unnamed_controls(
         unnamed = """[...document.querySelectorAll('button, input, select, a')].filter((one) => one.offsetParent &&
             !(one.labels?.length || one.ariaLabel || one.textContent.trim())).map((one) => one.outerHTML)"""
         assert page.evaluate(unnamed) == []
+        axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+        for cover in ("", "faces"):
+            before = state(page)
+            page.select_option("#cover", cover)
+            shown(page, before)
+            found = axe.run(page)
+            assert found.violations_count == 0, found.generate_report()
+        page.close()
+
+
+def drag(page: Any, *shares: tuple[float, float]) -> None:
+    """Moves the pressed pointer over the picture, from share to share of its sides."""
+    box = page.locator("#result").bounding_box()
+    places = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in shares]
+    page.mouse.move(*places[0])
+    page.mouse.down()
+    for place in places[1:]:
+        page.mouse.move(*place, steps=4)
+    page.mouse.up()
+
+
+@pytest.mark.slow
+def test_regions_are_drawn_timed_and_removed(pair: Path, browser: Any, tmp_path: Path) -> None:
+    with Served(tmp_path / "work", "--files", pair.parent) as served:
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.goto(served.url)
+        page.select_option("#inputs", "files/pair.mp4")
+        before = (shown(page), state(page))[1]
+        page.click("#region")
+        drag(page, (0.1, 0.1), (0.2, 0.3))
+        picture = shown(page, before)  # only the region is covered
+        assert picture[50:100, 110:180].max() < 30 < picture[150:].mean()
+        before = state(page)
+        page.select_option("#cover", "faces")
+        assert shown(page, before)[150:200, 200:260].mean() < 60
+
+        before = state(page)
+        page.focus("#draw")  # a second one by the keyboard alone, from where the pointer was
+        for key in ["Space", *["Shift+ArrowRight"] * 4, "Shift+ArrowDown", "Space"]:
+            page.keyboard.press(key)
+        covered = shown(page, before)
+        assert covered[112:150, 200:380].max() < 30
+        page.keyboard.press("Escape")
+        assert page.evaluate("document.activeElement.id") == "region"
+        before = state(page)
+        page.fill("#regions li:nth-child(2) input[name=from]", "0.5")
+        assert shown(page, before)[112:150, 200:380].max() > 60  # at 0 s it is not there yet
+        before = state(page)
+        page.focus("#regions li:first-child button")
+        page.keyboard.press("Enter")
+        assert shown(page, before)[50:100, 110:180].max() > 60
+        command = page.text_content("#command")
+        assert "--anonymize faces --region 192,108," in command and command.endswith("@0.5-")
+        page.click("#render")
+        page.wait_for_selector("li.done", timeout=120_000)
         page.close()
 
 

@@ -23,7 +23,8 @@ class Regions:
     def __init__(self, config: Config, info: VideoInfo, transfer: Transfer) -> None:
         """Raises `ConfigError` for a region outside of the picture."""
         self._regions = [Region.parse(text) for text in config.region]
-        self._shares = [region.shares(info.upright_size) for region in self._regions]
+        for region in self._regions:
+            region.shares(info.upright_size)
         self._alone = config.anonymize == REGIONS
         self._info, self._transfer = info, transfer
 
@@ -34,27 +35,31 @@ class Regions:
         count = len(batch)
         times = [float(frame.pts * self._info.time_base - self._info.start) for frame in batch.frames.frames]
         shape: tuple[int, int] = tuple(batch.masks.shape[1:])
-        drawn = np.stack([self._drawn(time, shape) for time in times])
-        masks = self._highest(batch.masks, drawn, count)
-        found = np.array([mask.any() for mask in drawn]) if self._alone else batch.found
+        places = np.stack([drawn(self._regions, self._info.upright_size, time, shape) for time in times])
+        masks = self._highest(batch.masks, places, count)
+        found = np.array([mask.any() for mask in places]) if self._alone else batch.found
         return replace(batch, masks=masks, found=found)
 
-    def _drawn(self, time: float, shape: tuple[int, int]) -> NDArray[np.float32]:
-        """Returns the regions at a time in a mask (h, w) of zeros and ones."""
-        mask = np.zeros(shape, np.uint8)
-        for region, corners in zip(self._regions, self._shares, strict=True):
-            if region.begin <= time < region.end:
-                cv2.fillPoly(mask, [_in_mask(corners, shape)], 1, shift=_FINE)
-        # A pixel that is covered in part is covered, also at the size of the picture.
-        return cv2.dilate(mask, np.ones((3, 3), np.uint8)).astype(np.float32) if mask.any() else mask.astype(np.float32)
-
-    def _highest(self, masks: Array, drawn: NDArray[np.float32], count: int) -> Array:
+    def _highest(self, masks: Array, places: NDArray[np.float32], count: int) -> Array:
         if isinstance(masks, np.ndarray):
-            return np.maximum(masks[:count], drawn)
+            return np.maximum(masks[:count], places)
         memory: Memory = "cuda"
-        there = self._transfer.rows(drawn, memory, count)
+        there = self._transfer.rows(places, memory, count)
         with self._transfer.on_stream():
             return masks[:count].maximum(there)
+
+
+def drawn(regions: Sequence[Region], size: tuple[int, int], time: float, shape: tuple[int, int]) -> NDArray[np.float32]:
+    """Returns the regions at a time, in seconds from the beginning, in a mask (h, w) = `shape` of zeros and ones.
+
+    `size` is the upright picture's width and height. Raises `ConfigError` for a region outside of the picture.
+    """
+    mask = np.zeros(shape, np.uint8)
+    for region in regions:
+        if region.begin <= time < region.end:
+            cv2.fillPoly(mask, [_in_mask(region.shares(size), shape)], 1, shift=_FINE)
+    # A pixel that is covered in part is covered, also at the size of the picture.
+    return cv2.dilate(mask, np.ones((3, 3), np.uint8)).astype(np.float32) if mask.any() else mask.astype(np.float32)
 
 
 def _in_mask(corners: Sequence[Point], shape: tuple[int, int]) -> NDArray[np.int32]:

@@ -1,13 +1,14 @@
 // The page: one input, one frame of it with the options, and the renders.
 import { get, post, upload } from "./api.js";
-import { options, onChange, setPick } from "./controls.js";
+import { options, onChange, setPick, shown as showControls } from "./controls.js";
 import { showJobs } from "./jobs.js";
+import { forgetRegions, onRegions } from "./regions.js";
+import { addTool, fit, take as takeTool } from "./tools.js";
 
 const at = (id) => document.getElementById(id);
 const stage = at("stage"), result = at("result"), before = at("before"), time = at("time"), message = at("message");
 let input = null;  // as the server describes it
 let asking = null;  // the request of the frame that is wanted now
-let picking = false;
 
 export const say = (text) => { message.textContent = text; };
 const seconds = () => (input.rate ? Number(time.value) / input.rate : 0);
@@ -60,8 +61,10 @@ async function show(id) {
   const last = Math.max(0, Math.round(input.seconds * input.rate) - 1);
   time.max = last;
   time.value = 0;
-  at("scrub").hidden = at("people").hidden = !input.rate;
-  at("render").disabled = false;
+  at("scrub").hidden = at("pick").hidden = !input.rate;
+  takeTool(null);
+  forgetRegions(input.width, input.height);
+  at("render").disabled = at("region").hidden = false;
   setPick("", "");
   before.removeAttribute("src");
   stage.classList.remove("empty");
@@ -99,23 +102,16 @@ function compare() {
   edge.style.top = `${box.top - around.top}px`;
   edge.style.height = `${box.height}px`;
   if (part > 0 && !before.src) look();
+  fit(result);
 }
 
-function pickMode(on) {
-  picking = on;
-  at("pick").setAttribute("aria-pressed", on);
-  stage.classList.toggle("picking", on);
-}
-
-function pickAt(event) {
-  if (!picking) return;
-  const box = result.getBoundingClientRect();
-  const x = Math.round((event.clientX - box.left) / box.width * input.width);
-  const y = Math.round((event.clientY - box.top) / box.height * input.height);
-  pickMode(false);
-  setPick(`${x},${y}@${seconds().toFixed(3)}`, seconds().toFixed(2));
-  look();
-}
+addTool(at("pick"), {
+  up([x, y]) {
+    takeTool(null);
+    setPick(`${Math.round(x * input.width)},${Math.round(y * input.height)}@${seconds().toFixed(3)}`, seconds().toFixed(2));
+    look();
+  },
+});
 
 function step(by) {
   time.value = Number(time.value) + by;
@@ -138,8 +134,6 @@ at("forward").onclick = () => step(1);
 at("views").onchange = look;
 at("compare").oninput = compare;
 new ResizeObserver(compare).observe(result);
-result.onclick = pickAt;
-at("pick").onclick = () => pickMode(!picking);
 at("all").onclick = () => { setPick("", ""); look(); };
 at("controls").onsubmit = async (event) => {
   event.preventDefault();
@@ -151,7 +145,8 @@ at("controls").onsubmit = async (event) => {
 };
 at("copy").onclick = () => navigator.clipboard.writeText(at("command").textContent);
 at("render").disabled = true;
-at("scrub").hidden = at("people").hidden = true;
+at("scrub").hidden = at("pick").hidden = at("region").hidden = true;
 onChange(lookSoon);
+onRegions(() => { showControls(); look(); });
 list();
 showJobs(say);

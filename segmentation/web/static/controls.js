@@ -1,19 +1,33 @@
 // The options of the form, by the names of the API. Those that have their defaults are left out.
+import { regionTexts } from "./regions.js";
 
 const at = (id) => document.getElementById(id);
 let pick = "";
 
 export function options() {
-  const chosen = {}, kind = at("effect").value;
-  const argument = { blur: at("strength").value, pixelate: at("block").value, color: at("color").value, overlay: at("color").value }[kind];
-  chosen.effect = argument === undefined ? kind : `${kind}:${argument}`;
-  for (const name of ["threshold", "feather", "smooth"]) {
+  const cover = at("cover").value, chosen = cover ? covering(cover) : effect();
+  for (const name of { "": ["threshold", "feather", "smooth"], people: ["threshold"] }[cover] ?? []) {
     const field = at(name);
     if (field.value !== field.defaultValue) chosen[name] = Number(field.value);
   }
+  return chosen;
+}
+
+function effect() {
+  const chosen = {}, kind = at("effect").value;
+  const argument = { blur: at("strength").value, pixelate: at("block").value, color: at("color").value, overlay: at("color").value }[kind];
+  chosen.effect = argument === undefined ? kind : `${kind}:${argument}`;
   if (at("model").value !== "person") chosen.model = at("model").value;
   if (at("invert").checked) chosen.invert = true;
   if (pick) chosen.pick = pick;
+  return chosen;
+}
+
+function covering(what) {
+  const chosen = { effect: `color:${at("paint").value}` }, region = regionTexts();
+  if (what !== "regions" || !region.length) chosen.anonymize = what;
+  if (region.length) chosen.region = region;
+  if (at("mute").checked) chosen.mute = true;
   return chosen;
 }
 
@@ -25,9 +39,11 @@ export function setPick(text, when) {
     : "";
 }
 
-function shown() {
+export function shown() {
+  const cover = at("cover").value || "background";
+  for (const part of document.querySelectorAll("[data-cover]")) part.hidden = !part.dataset.cover.split(" ").includes(cover);
   for (const label of document.querySelectorAll("[data-for]")) {
-    label.hidden = !label.dataset.for.split(" ").includes(at("effect").value);
+    label.hidden = cover !== "background" || !label.dataset.for.split(" ").includes(at("effect").value);
   }
   for (const label of document.querySelectorAll("#controls label")) {
     const output = label.querySelector("output");

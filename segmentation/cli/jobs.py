@@ -11,7 +11,7 @@ from segmentation.cli.find_inputs import VIDEO_SUFFIXES, Source
 from segmentation.cli.standard_streams import STANDARD
 from segmentation.errors import ConfigError, hide_secrets
 from segmentation.frames.byte_source import is_fifo
-from segmentation.media.containers import CUTOUTS, PICTURES
+from segmentation.media.containers import CUTOUTS, NUMBER, PICTURES, numbers_of
 from segmentation.media.input import is_url
 from segmentation.media.output_stream import is_output_address
 from segmentation.options.command import JOBS_ON_GPU
@@ -28,6 +28,15 @@ _FILES = VIDEO_SUFFIXES | {
     ".gif",
     *PICTURES,
 }  # names with these suffixes are no folders that are to be made
+_RESULTS = {
+    "lines": ".jsonl",
+    "coco": ".json",
+    "mot": ".txt",
+    "cvat": ".xml",
+    "label-studio": ".json",
+    "yolo": "/%06d.txt",
+    "png": "/%06d.png",
+}  # ends of names in a folder of results
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +62,7 @@ class Job:
     @property
     def done(self) -> bool:
         """Returns whether all files of this run exist. Files only come into being complete."""
-        return bool(self.written) and all(os.path.lexists(path) for path in self.written)
+        return bool(self.written) and all(map(_exists, self.written))
 
     def make_folders(self) -> None:
         """Makes the folders that are missing. Raises `OSError`."""
@@ -130,6 +139,11 @@ def _targets(
         whole |= alike
 
 
+def _exists(path: Path) -> bool:
+    """Returns whether a file exists, or one of the numbered files for which the name stands."""
+    return os.path.lexists(path) or (bool(NUMBER.search(path.name)) and bool(numbers_of(path)))
+
+
 def _identity(path: str | Path) -> tuple[int, int] | None:
     """Returns the identity of a file, whatever its name; None if there is no such file."""
     try:
@@ -174,7 +188,7 @@ def _name_others(job: Job, target: Path, config: Config, source: Source, *, seve
     if config.results is not None:
         assert isinstance(config.results, str | Path), "the command has no file objects"
         stem = target.stem if config.cut_every is None else live_name(source.path, whole=True)  # the former has a time
-        options["results"] = within("results", config.results, f"{stem}.jsonl")
+        options["results"] = within("results", config.results, f"{stem}{_RESULTS[config.results_format]}")
     if config.audit is not None:
         options["audit"] = within("audit", config.audit, f"{target.stem}.audit.html")
     if config.save_masks is not None:

@@ -197,7 +197,7 @@ class Config:
         "also write the classes, areas and boxes of each frame as JSON lines, or post them to an http(s) address",
         metavar="FILE|FOLDER|ADDRESS", everyday=True, of=Of.RUN, link="output.md#results")
     results_format: ResultsFormat = option("output", "lines",
-        "format of the results: JSON lines, or instances as COCO's JSON or MOT's text, which imply --track", of=Of.RUN,
+        "format of the results: JSON lines, or instances as other tools read them, which implies --track", of=Of.RUN,
         link="output.md#instances")
     audit: str | Path | None = option("output", None,
         "with --anonymize: also write what is covered, the doubtful spans first, with pictures of the output",

@@ -39,7 +39,7 @@ from segmentation.pipeline.outputs import EncodingBatch, Outputs
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.result_files.audit import Audit
-from segmentation.pipeline.result_files.results import Results
+from segmentation.pipeline.result_files.results import make_results
 from segmentation.pipeline.stream_status import StreamMonitor
 from segmentation.pipeline.time_report import retimed_packets, warn_of_times
 from segmentation.pipeline.verification.thumbnails import thumbnails
@@ -201,8 +201,10 @@ class Run:
         info, config, counts = self._info, self._config, self._opened.choices.counts
         records: list[Sink] = [sink for sink in (self._found, counts, self._audit) if sink is not None]
         if config.results is not None:
-            results = Results(self._seconds, info, self._classes, config, counts)
-            records.append(exits.enter_context(results))
+            labels = list(self._classes)
+            if config.results_format != "lines":
+                labels += [label for network in self._opened.choices.secondary for label in network.labels]
+            records.append(exits.enter_context(make_results(self._seconds, info, labels, config, counts)))
         if config.save_masks is not None:
             assert self._model is not None, "Config refuses save_masks with masks"
             records.append(exits.enter_context(MaskWriter(info, self._model.name, kept, config)))

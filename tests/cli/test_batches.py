@@ -117,6 +117,16 @@ def test_missing_folders_are_made_as_the_inputs_folders(here: Path, session: Ses
     assert Path("new/a.segmented.mp4").is_file()
 
 
+@pytest.mark.parametrize(("form", "name"), [("coco", ".json"), ("cvat", ".xml"), ("yolo", "/%06d.txt")])
+def test_results_in_a_folder_are_named_by_their_format(here: Path, form: str, name: str) -> None:
+    touch("a.mp4", "b.mp4")
+    config = Config(video=False, results="out", results_format=form)  # type: ignore[arg-type]
+    jobs = make_jobs(find_inputs(["a.mp4", "b.mp4"]).sources, None, config)
+    assert [str(path) for job in jobs for path in job.written] == [f"out/{x}.segmented{name}" for x in "ab"]
+    touch(f"out/a.segmented{name.replace('%06d', '000007')}", "out/b.segmented/note.txt")
+    assert [job.done for job in jobs] == [True, False]
+
+
 def test_a_batch_goes_on_where_it_was_interrupted(
     here: Path, session: Session, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

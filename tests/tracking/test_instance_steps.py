@@ -144,6 +144,17 @@ def test_results_in_mots_format(run: Callable[..., list[NDArray[np.uint8]]]) -> 
     assert {row[1] for row in rows} == {"1", "2"} and rows[-1][0] == str(FRAMES)
 
 
+@pytest.mark.parametrize("form, suffix", [("yolo", "txt"), ("png", "png")])
+def test_results_have_a_file_for_each_frame(
+    run: Callable[..., list[NDArray[np.uint8]]], tmp_path: Path, form: str, suffix: str
+) -> None:
+    run(results=tmp_path / f"%02d.{suffix}", results_format=form)
+    assert len(list(tmp_path.glob(f"[0-9][0-9].{suffix}"))) == FRAMES
+    if form == "yolo":
+        assert (tmp_path / "classes.txt").read_text() == "person\n"
+        assert [line[:2] for line in (tmp_path / "05.txt").read_text().splitlines()] == ["0 ", "0 "]
+
+
 def test_an_overlay_shows_boxes_and_ids_and_does_not_change_the_rest(
     run: Callable[..., list[NDArray[np.uint8]]],
 ) -> None:

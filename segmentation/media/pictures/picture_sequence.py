@@ -24,7 +24,7 @@ class PictureSequence(Muxer):
 
     def _pending_file(self, overwrite: bool) -> PendingFile:
         assert isinstance(self.target, Path)
-        return _PendingPictures(self.target, overwrite=overwrite)
+        return PendingSequence(self.target, overwrite=overwrite)
 
     def _begin(self) -> OutputContainer:
         self._file.create()
@@ -35,10 +35,10 @@ class PictureSequence(Muxer):
         return False
 
 
-class _PendingPictures(PendingFile):
-    """Holds the temporary folder of the pictures. `commit` moves them, one by one, to the target's folder.
+class PendingSequence(PendingFile):
+    """Holds the temporary folder of numbered files. `commit` moves them, one by one, to the target's folder.
 
-    `target` is the pattern of the pictures' names. The temporary file of that name is empty, and is locked for the
+    `target` is the pattern of their names. The temporary file of that name is empty, and is locked for the
     folder beside it: NFS has no locks for folders.
     """
 
@@ -73,6 +73,13 @@ class _PendingPictures(PendingFile):
         folder = Path(f"{self.path}{_BESIDE}")
         folder.mkdir(mode=0o700)
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | SAFE)
+
+    def add(self, number: int, data: bytes) -> None:
+        """Writes the file of this number to the temporary folder. Raises `OSError`."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE
+        descriptor = os.open(f"{_MARK}{self.target.name % number}", flags, 0o666, dir_fd=self._folder)
+        with open(descriptor, "wb") as file:
+            file.write(data)
 
     def commit(self, *, fragment: bool = False) -> Path:
         assert self._folder is not None, "create"

@@ -9,14 +9,11 @@ import json
 from collections.abc import Iterator
 from math import ceil, floor
 
-import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from segmentation.frames.instances import Box, FrameInstances
 from segmentation.pipeline.result_files.run_lengths import rle
-
-Size = tuple[int, int]  # width, height of the upright picture
+from segmentation.pipeline.result_files.shapes import Size, masks_of
 
 
 def in_line(frame: FrameInstances, size: Size, *, with_masks: bool) -> list[dict[str, object]]:
@@ -73,9 +70,7 @@ class Coco:
         if not self._times:
             yield '{"annotations": [\n'
         self._times.append(pts)
-        label_map = found.label_map
-        for number, one in enumerate(found.instances, 1):
-            mask = self._enlarged(label_map == number)
+        for one, mask in masks_of(found, self._size):
             self._count += 1
             annotation = {
                 "id": self._count,
@@ -99,7 +94,3 @@ class Coco:
             image = {"id": number, "file_name": f"{number:06}", "width": width, "height": height, "pts": pts}
             yield ("" if number == 1 else ",\n") + json.dumps(image)
         yield "\n]}\n"
-
-    def _enlarged(self, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        large = cv2.resize(mask.astype(np.float32), self._size, interpolation=cv2.INTER_LINEAR)
-        return np.asarray(large > 0.5)

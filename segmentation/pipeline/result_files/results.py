@@ -10,7 +10,7 @@ One line a frame, in order. Pixels are those of the upright picture at full size
 - `rle`: the mask as COCO writes it, with `--rle`
 - `instances` and `counts` where a run has them, see `instance_results.py` and `counting.py`
 
-`--results-format` writes the instances alone, as other programs read them.
+`--results-format` writes the instances alone, as other programs read them: in one file, or `numbered_results.py`.
 
 A place counts where the network's mask is above `--threshold`, with or without `--invert`. It belongs to the likeliest
 class there.
@@ -34,7 +34,9 @@ from segmentation.frames.byte_source import is_fifo, name_of, pipe_opener
 from segmentation.frames.sinks import FinishedBatch, Sink
 from segmentation.media.input import is_url
 from segmentation.options.config import Config
+from segmentation.pipeline.result_files.annotation_tools import Cvat, LabelStudio
 from segmentation.pipeline.result_files.instance_results import Coco, Mot, in_line
+from segmentation.pipeline.result_files.numbered_results import SUFFIXES, NumberedResults
 from segmentation.pipeline.result_files.posted_lines import PostedLines
 from segmentation.pipeline.result_files.run_lengths import rle
 from segmentation.system.atomic_file import PendingFile
@@ -105,7 +107,9 @@ class Results(Sink):
         config: Config,
         counts: CountSink | None = None,
     ) -> None:
-        """`seconds` returns when the output shows the frame of a pts. `counts` takes each batch before this sink."""
+        """`seconds` returns when the output shows the frame of a pts. `classes` are those of masks, or all labels of
+        instances if the format has these alone. `counts` takes each batch before this sink.
+        """
         given = config.results
         assert given is not None
         self._name = given if isinstance(given, str | Path) else name_of(given)
@@ -120,7 +124,13 @@ class Results(Sink):
         self._lines = ResultLines(info, classes, config, counts)
         self._seconds = seconds
         size = info.upright_size
-        self._instances = {"lines": None, "coco": Coco(size), "mot": Mot(size)}[config.results_format]
+        forms: dict[str, Coco | Mot | Cvat | LabelStudio] = {
+            "coco": Coco(size),
+            "mot": Mot(size),
+            "cvat": Cvat(size, classes),
+            "label-studio": LabelStudio(size),
+        }
+        self._instances = forms.get(config.results_format)
         self._finished = False
         self._file: TextIO | PostedLines
         try:
@@ -201,6 +211,15 @@ class Results(Sink):
             return ReaderGone(f"{self._name}: its reader has closed it")
         what = "cannot be written" if self._posted is None else "takes no results"
         return OutputError(f"{self._name}: {what} ({one_line(exc)})")
+
+
+def make_results(
+    seconds: Callable[[int], Fraction], info: VideoInfo, labels: Sequence[str], config: Config, counts: CountSink | None
+) -> Results | NumberedResults:
+    """Returns the sink of the wanted format, to be entered. Arguments and errors are those of `Results`."""
+    if config.results_format in SUFFIXES:
+        return NumberedResults(info, labels, config)
+    return Results(seconds, info, labels, config, counts)
 
 
 def measured(found: Mask, width: int, height: int) -> dict[str, object]:

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from segmentation import OutputError
-from segmentation.media.pictures.picture_sequence import _PendingPictures
+from segmentation.media.pictures.picture_sequence import PendingSequence
 
 
-def pending(folder: Path, *, overwrite: bool = False) -> _PendingPictures:
-    made = _PendingPictures(folder / "%d.png", overwrite=overwrite)
+def pending(folder: Path, *, overwrite: bool = False) -> PendingSequence:
+    made = PendingSequence(folder / "%d.png", overwrite=overwrite)
     made.create()
     for number in (1, 2):
         Path(made.address, f"part-{number}.png").write_text("new")

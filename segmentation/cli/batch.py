@@ -226,7 +226,7 @@ class Batch:
             if not report.found and report.unknown < report.frames:
                 say(f"nothing found: {report.input}")
         for error in failed:
-            say(f"failed: {error}")
+            say(f"failed: {error}", logging.ERROR)
 
 
 def _as_fragment(report: Report, written: Sequence[Path]) -> Report:

@@ -1,5 +1,6 @@
 """The terminal: messages and the progress bar on stderr, results on stdout."""
 
+import json
 import logging
 import os
 import sys
@@ -8,17 +9,21 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import wraps
 from typing import BinaryIO, Protocol, TextIO
 
 from rich.console import Console
 
 from segmentation.errors import InternalError, OutputError, ReaderGone, SegmentationError, printable, reported
+from segmentation.options.command import LogFormat
 
 log = logging.getLogger(__name__)
 
+
 _EACH_TIME = "segmentation.live.reader"  # the logger whose lines may be said again: each loss is one
 console = Console(stderr=True, highlight=False, emoji=False)  # file names may hold rich's emoji codes
+_format: LogFormat = "text"  # of lines, see `lines_as`
 
 
 class ConsoleHandler(logging.Handler):
@@ -37,15 +42,38 @@ class ConsoleHandler(logging.Handler):
         line = f"{self._program}: {record.getMessage()}"
         if line not in self._said or record.name == _EACH_TIME:
             self._said.add(line)
-            say(line)
+            say(line, record.levelno)
         if record.exc_info and record.exc_info[1] is not None:
             _say_where(record.exc_info[1])
 
 
-def say(line: str) -> None:
+@contextmanager
+def lines_as(form: LogFormat) -> Iterator[None]:
+    """Sets the format of the lines on stderr: as they are, after time and level, or as JSON objects."""
+    global _format
+    before, _format = _format, form
+    try:
+        yield
+    finally:
+        _format = before
+
+
+def shows_bars() -> bool:
+    """Returns whether stderr is a terminal, with lines for people."""
+    return console.is_terminal and _format == "text"
+
+
+def say(line: str, level: int = logging.INFO) -> None:
     """Writes a line on stderr, as `printable` returns it. A closed stderr is no error: the video is good without it."""
+    text = printable(line)
+    if _format != "text":
+        time, name = datetime.now().astimezone().isoformat(timespec="milliseconds"), logging.getLevelName(level).lower()
+        if _format == "json":
+            text = json.dumps({"time": time, "level": name, "message": text}, ensure_ascii=False)
+        else:
+            text = f"{time} {name} {text}"
     with suppress(OSError):
-        console.print(printable(line), markup=False, soft_wrap=True)
+        console.print(text, markup=False, soft_wrap=True)
 
 
 def counted(count: object, what: str) -> str:
@@ -56,7 +84,7 @@ def counted(count: object, what: str) -> str:
 def fail(error: SegmentationError, program: str = "segmentation") -> int:
     """Writes an error in one line on stderr; returns the exit code. A closed pipe is the reader's wish, no error."""
     if not isinstance(error, ReaderGone):
-        say(f"{program}: error: {error}")
+        say(f"{program}: error: {error}", logging.ERROR)
     if isinstance(error, InternalError):
         _say_where(error)
     return error.exit_code

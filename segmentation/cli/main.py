@@ -21,6 +21,7 @@ from segmentation.cli.console import (
     Stdout,
     checks_stdout,
     fail,
+    lines_as,
     results_on_stdout,
     say,
     threads_reported,
@@ -43,6 +44,7 @@ from segmentation.pipeline.resources import Resources
 from segmentation.sessions.session import Segmenter
 from segmentation.sessions.status_server import Control, StatusServer
 from segmentation.system.atomic_file import discard_all
+from segmentation.system.notify import notify
 
 if TYPE_CHECKING:
     from segmentation.scale.coordinator import Workers
@@ -75,11 +77,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     level = logging.ERROR if options.quiet else logging.INFO if options.verbose else logging.WARNING
     logging.basicConfig(level=level, handlers=[ConsoleHandler()], force=True)
-    try:
-        with results_on_stdout() as stdout, threads_reported():
-            return _run(options, stdout)
-    except Exception as exc:
-        return fail(reported(exc))
+    with lines_as(options.log_format):
+        try:
+            with results_on_stdout() as stdout, threads_reported():
+                return _run(options, stdout)
+        except Exception as exc:
+            return fail(reported(exc))
 
 
 def _run(options: Arguments, stdout: Stdout) -> int:
@@ -124,6 +127,7 @@ def _process(
         )
         try:
             with _status(options, config, batch):
+                notify("READY=1")
                 codes = batch(jobs, inputs.missing)
         finally:
             if not stuck():  # such a thread may hold a lock that closing needs

@@ -7,15 +7,18 @@ import logging
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from platformdirs import user_state_path
 
-from segmentation.cli.console import ConsoleHandler, checks_stdout, fail, say
+from segmentation.cli.console import ConsoleHandler, checks_stdout, fail, lines_as, say
 from segmentation.cli.jobs import jobs_at_a_time
 from segmentation.errors import BackendError, ConfigError, one_line, reported
+from segmentation.options.command import LogFormat
 from segmentation.options.config import Config
 from segmentation.options.keywords import FrameOptions
 from segmentation.options.times import seconds
+from segmentation.system.notify import notify
 
 _PROGRAM = "segmentation serve"
 _SHORTEST_TOKEN = 16  # characters
@@ -27,6 +30,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = make_serve_parser().parse_args(arguments)
     level = logging.INFO if options.verbose else logging.WARNING
     logging.basicConfig(level=level, handlers=[ConsoleHandler(_PROGRAM)], force=True)
+    with lines_as(options.log_format):
+        return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Serves; returns the exit code."""
     try:
         try:
             from segmentation.web.serve import Settings, serve
@@ -51,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         def started(address: str) -> None:
             say(f"{_PROGRAM}: {address}")
+            notify("READY=1")
             if options.open:
                 webbrowser.open(address)
 
@@ -103,6 +113,7 @@ def make_serve_parser() -> argparse.ArgumentParser:
         "--keep-for", type=_time, metavar="TIME", default=86400.0, help="age of results and uploads (default: 24:00:00)"
     )
     add("--keep-size", type=_bytes, metavar="BYTES", default=_bytes("20G"), help="of both together (default: 20G)")
+    add("--log-format", choices=get_args(LogFormat), default="text", help="of the lines on stderr (default: text)")
     add("-v", "--verbose", action="store_true", help="print more")
     return parser
 

@@ -6,6 +6,8 @@ from typing import Literal
 
 from segmentation.options.table import option
 
+LogFormat = Literal["text", "times", "json"]
+
 # With a GPU, half of a short clip's time goes into opening it and waiting for its last frames. On the CPU one input
 # fills all cores. More jobs take more memory: each holds up to 2 GB of frames for the encoders.
 JOBS_ON_GPU = 4
@@ -29,6 +31,8 @@ class Arguments(argparse.Namespace):
     quiet: bool = option("command", False, "print errors only", flags=("-q", "--quiet"), everyday=True)
     verbose: bool = option("command", False, "print assumptions and choices too", flags=("-v", "--verbose"),
         everyday=True)
+    log_format: LogFormat = option("command", "text",
+        "lines on stderr: as they are, each after time and level, or as JSON objects; the latter two without bars")
     json: bool = option("command", False, "print a JSON report on stdout, a line for each input", everyday=True,
         link="options.md#reports")
     plan: bool = option("command", False, "print the implementation of each stage and why, stop", everyday=True,

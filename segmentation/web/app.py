@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
@@ -99,6 +99,13 @@ def make_app(server: Server) -> Starlette:
     return Starlette(routes=routes, middleware=[guard], exception_handlers=handlers, lifespan=lifespan)
 
 
+def metrics(store: Store) -> Iterator[str]:
+    """Yields the figures of the queue as the lines of Prometheus' text format."""
+    yield from head("jobs", "gauge", "Jobs by their state.")
+    for state, count in store.counts().items():
+        yield f"segmentation_jobs{labels(state=state)} {count}"
+
+
 class _Api:
     """Answers requests. Errors are raised, and become problems."""
 
@@ -134,10 +141,7 @@ class _Api:
         return JSONResponse(self._server.store.counts())
 
     async def metrics(self, request: Request) -> Response:
-        lines = [*head("jobs", "gauge", "Jobs by their state.")]
-        counts = self._server.store.counts()
-        lines += [f"segmentation_jobs{labels(state=state)} {count}" for state, count in counts.items()]
-        return Response("".join(f"{line}\n" for line in lines), media_type=CONTENT_TYPE)
+        return Response("".join(f"{line}\n" for line in metrics(self._server.store)), media_type=CONTENT_TYPE)
 
     async def openapi(self, request: Request) -> Response:
         return JSONResponse(openapi())

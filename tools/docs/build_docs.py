@@ -26,7 +26,16 @@ _LINK = re.compile(r"(\]\()([^)#\s]+)(#[^)\s]*)?(\))")
 _BAR = re.compile(r"`([^`\n]*\\\|[^`\n]*)`")  # code in a table with an escaped bar
 _FENCE = re.compile(r"(^```.*?^```$)", re.M | re.S)
 _SHOWN = {".webp", ".png", ".jpg", ".svg", ".json"}  # copied as they are; other files become pages of code
-_LANGUAGES = {".py": "python", ".cu": "c++", ".c": "c", ".sh": "sh", ".yml": "yaml", ".toml": "toml"}
+_LANGUAGES = {
+    ".py": "python",
+    ".cu": "c++",
+    ".c": "c",
+    ".sh": "sh",
+    ".yml": "yaml",
+    ".yaml": "yaml",
+    ".toml": "toml",
+    ".service": "ini",
+}
 
 
 def main() -> None:

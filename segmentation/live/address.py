@@ -44,6 +44,11 @@ def is_live(path: str) -> bool:
     return bool(name) or _is_address(address)
 
 
+def is_device(path: str | Path) -> bool:
+    """Returns whether `path` is a video device of Video4Linux."""
+    return _DEVICE.fullmatch(str(path)) is not None
+
+
 def is_paced(address: str) -> bool:
     """Returns whether a live source sends faster than its frames are shown, so that their reader has to wait."""
     return is_url(address) or is_file(address)
@@ -169,7 +174,7 @@ def _is_hls(path: str) -> bool:
 
 
 def _is_address(path: str) -> bool:
-    return _scheme(path) in (*_ALLOWED, _FILE) or _DEVICE.fullmatch(path) is not None
+    return _scheme(path) in (*_ALLOWED, _FILE) or is_device(path)
 
 
 def _scheme(path: str) -> str:

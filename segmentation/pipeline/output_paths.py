@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from segmentation.errors import ConfigError
 from segmentation.frames.byte_source import ByteSource, is_fifo
-from segmentation.live.address import is_live, split_name
+from segmentation.live.address import is_device, is_live, split_name
 from segmentation.media.containers import NUMBER, PICTURE_SUFFIXES, PICTURES, is_sequence
 from segmentation.media.input import is_url
 from segmentation.media.output_stream import OutputAddress, OutputStream, Target
@@ -150,6 +150,9 @@ def check_names(source: str | None, target: Target | None, config: Config) -> No
     reads += [(effect.file, "what --also reads") for effect in config.effects[1:]]
     seen: dict[Path, str] = {}
     for option, path in named:
+        if is_device(path):
+            pipe = f"segmentation INPUT -o - --format y4m | ffmpeg -re -i - -f v4l2 {path}"
+            raise ConfigError(f"{option} {path}: is a video device, which a pipe writes to: {pipe}")
         for read, what in reads:
             if read is not None and os.path.exists(path) and os.path.exists(read) and os.path.samefile(path, read):
                 raise ConfigError(f"{option} {path}: is {what}; name another file")

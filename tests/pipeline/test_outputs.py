@@ -188,6 +188,13 @@ def test_several_inputs_put_them_into_a_folder(tmp_path: Path) -> None:
     assert cli(tmp_path / "out").returncode == 1  # none of them is an input
 
 
+@pytest.mark.parametrize("options", [("-o", "/dev/video9"), ("-o", "a.mp4", "--also", "mask:/dev/video9")])
+def test_a_video_device_is_written_by_a_pipe(options: tuple[str, ...], tmp_path: Path) -> None:
+    done = cli(SAMPLE, *options, cwd=tmp_path)
+    assert done.returncode == 2 and "segmentation INPUT -o - --format y4m | ffmpeg" in done.stderr
+    assert "-f v4l2 /dev/video9" in done.stderr and not list(tmp_path.iterdir())
+
+
 def test_the_report_and_what_is_said_name_all(tmp_path: Path) -> None:
     mask = tmp_path / "mask.mkv"
     result = cli(SAMPLE, "-o", tmp_path / "a.mkv", "--also", f"mask:{mask}", "--json", "--max-frames", 3, "--verify")

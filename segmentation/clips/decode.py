@@ -14,6 +14,7 @@ from av.video.stream import VideoStream
 
 from segmentation.clips.index import VideoIndex
 from segmentation.errors import InputError, one_line
+from segmentation.media.demux import demuxed
 from segmentation.media.input import decoder_options, open_input
 from segmentation.stages.decode.chunks import is_hidden
 from segmentation.stages.masks.saved import intact
@@ -131,7 +132,7 @@ def _packets(
 
 def _since(container: InputContainer, stream: VideoStream, key: int) -> Iterator[Packet[VideoStream]] | None:
     """Returns the packets that are left from the keyframe with the pts `key` on; `None` if it does not come."""
-    packets = (packet for packet in container.demux(stream) if packet.size)
+    packets = (packet for packet in demuxed(container, stream) if packet.size)
     first = next(
         (packet for packet in packets if packet.is_keyframe and packet.pts is not None and packet.pts >= key), None
     )

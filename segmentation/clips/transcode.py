@@ -22,6 +22,7 @@ from segmentation.errors import ConfigError, InputError, OutputError, one_line
 from segmentation.frames import VideoInfo
 from segmentation.frames.orientation import Orientation
 from segmentation.media.containers import open_for_writing
+from segmentation.media.demux import demuxed
 from segmentation.media.input import decoder_options, open_input, probe
 from segmentation.media.source_packets import decoded
 from segmentation.options.config import Config
@@ -166,7 +167,9 @@ def _frames_of(target: Path, comment: str) -> int | None:
         with av.open(str(target)) as container:
             if container.metadata.get("comment", container.metadata.get("COMMENT")) != comment:
                 return None
-            return sum(1 for packet in container.demux(video=0) if packet.size and not packet.is_discard)
+            return sum(
+                1 for packet in demuxed(container, container.streams.video[0]) if packet.size and not packet.is_discard
+            )
     except av.error.FFmpegError:
         return None
 

@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from fractions import Fraction
@@ -34,6 +35,7 @@ from segmentation.live.arrival_clock import ArrivalClock
 from segmentation.live.decoding import ConnectionDecoder, Pictures
 from segmentation.media.bitstream.losses import Undecodable
 from segmentation.media.bitstream.sei import light_messages, side_data
+from segmentation.media.demux import demuxed
 from segmentation.media.input import (
     color_of,
     display_matrix,
@@ -175,7 +177,8 @@ class LiveReader:
         # FFmpeg reports no error at the end of a connection, of a file and of a playlist.
         fault = "" if self._paced else "the source has closed the connection"
         try:
-            for packet in container.demux():  # sound too: the picture may fall silent while sound goes on
+            packets: Iterator[Packet[Stream]] = demuxed(container)
+            for packet in packets:  # sound too: the picture may fall silent while sound goes on
                 if self._frames.closed.is_set():
                     return ""
                 # FFmpeg holds back the last packet before a silence, and hands it out at the limit instead of an error.

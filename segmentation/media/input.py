@@ -37,6 +37,7 @@ from segmentation.media.bitstream.headers import (
 from segmentation.media.bitstream.sei import light_messages, side_data
 from segmentation.media.bitstream.start_codes import PacketFilter
 from segmentation.media.containers import is_sequence, may_step, numbers_of
+from segmentation.media.demux import demuxed
 from segmentation.media.download import DownloadError, Files, HttpFile
 from segmentation.media.encryption import refuse_encrypted, refuse_encrypted_mp4
 from segmentation.media.pictures.exif import exif_of, matrix_of, turned
@@ -60,6 +61,9 @@ _BEGINNINGS = {b"#EXTM3U": "hls", b"ffconcat": "concat", b"v=0": "sdp", b"# VobS
 _MP4 = b"ftyp"  # follows the length of the first box of an MP4 or MOV
 # FFmpeg would decode up to 20 frames at each opening to learn what an MP4's header tells, or the first frame.
 _NO_ANALYSIS = {"skip_frame": "all"}
+# FLV and MPEG-PS announce no streams, so FFmpeg looks for those that begin later, by itself for some 5 s.
+_UNANNOUNCED = (b"FLV", b"\x00\x00\x01\xba")
+_LOOK_AHEAD = {"analyzeduration": str(120_000_000), "probesize": str(64 << 20)}  # microseconds, bytes
 _SKEW = 0.02  # of a display matrix: about a degree
 # A playlist without an end is read from its first segment on, and ends where it has not grown in six reloads, which
 # FFmpeg makes each half of its target duration.
@@ -111,6 +115,7 @@ def open_input(
         files = Files(name, access) if url or kind in allowed - {"concat"} else None
         options = _limits(allowed if url else allowed & {str(kind)})
         options |= _PLAYLIST_ON_DISK if kind == "hls" and not url else {}
+        options |= _LOOK_AHEAD if beginning.startswith(_UNANNOUNCED) else {}
         options["protocol_whitelist"] = "file" if files is None else "none"
         analysis = analysis_options(access) | (_NO_ANALYSIS if beginning[4:8] == _MP4 else {})
         container: InputContainer = av.open(
@@ -408,7 +413,7 @@ def first_packet_and_frame(
     first: Packet[VideoStream] | None = None
     begun = False
     try:
-        for packet in container.demux(stream):
+        for packet in demuxed(container, stream):
             refuse_encrypted(packet, path)
             try:
                 frames = packet.decode()

@@ -16,6 +16,7 @@ from av.video.frame import VideoFrame
 
 from segmentation.media.clock import Clock
 from segmentation.media.containers import may_step
+from segmentation.media.demux import demuxed
 from segmentation.media.input import open_input
 from segmentation.media.mp4_boxes import track_length
 
@@ -54,12 +55,12 @@ class SourcePackets:
 
     def __iter__(self) -> Iterator[Packet[Stream]]:
         if self._clock is None:
-            packets = self._container.demux(*self._streams)
+            packets = demuxed(self._container, *self._streams)
             alone = len(self._streams) == 1 and "mp4" in self._container.format.name
             yield from _with_last_duration(packets, self._end(self._streams[0])) if alone else packets
             return
         wanted = {stream.index for stream in self._streams}
-        for packet in self._clock(self._container.demux(*self._read)):
+        for packet in self._clock(demuxed(self._container, *self._read)):
             if packet.stream_index in wanted:
                 yield packet
 

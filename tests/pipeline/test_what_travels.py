@@ -19,7 +19,7 @@ from segmentation import Segmenter
 from segmentation.frames import Message
 from segmentation.frames.orientation import Orientation
 from segmentation.media.bitstream.sei import LIGHT_LEVEL, MASTERING_DISPLAY, MessageReader, side_data
-from segmentation.media.input import probe
+from segmentation.media.input import open_input, probe
 
 BASELINE: dict[str, Any] = {"mode": "baseline", "infer": "onnxruntime"}
 LIGHT: list[Message] = [
@@ -138,3 +138,32 @@ def test_frames_are_seen_as_players_show_them(tmp_path: Path, shown: Orientation
         (frame,) = segmenter.frames(source)
     difference = np.abs(frame.image.astype(int) - shown.upright(picture))
     assert cv2.erode(difference.astype(np.uint8), np.ones((3, 3))).max() < 8
+
+
+def without_early_sound(flv: bytes, begin: int) -> bytes:
+    """Leaves out the sound before `begin` ms, but for its parameters, and what announces it (FLV 10.1, annex E)."""
+    parts, at, held = [flv[:4] + b"\x01" + flv[5:13]], 13, b""
+    while at < len(flv):
+        kind, size, time = flv[at], int.from_bytes(flv[at + 1 : at + 4]), int.from_bytes(flv[at + 4 : at + 7])
+        tag, at = flv[at : at + 11 + size + 4], at + 11 + size + 4
+        if kind == 8 and time < begin:
+            held = held or tag[:4] + begin.to_bytes(3) + tag[7:]
+        else:
+            parts += [held, tag] if kind == 8 else [tag]
+            held = b"" if kind == 8 else held
+    return b"".join(parts)
+
+
+def test_sound_that_begins_late_is_kept_where_nothing_announces_it(tmp_path: Path) -> None:
+    """FFmpeg looks 5 s ahead by itself."""
+    whole = Synthetic(codec="libx264", pts=range(300), gop=50, audio="aac").write(tmp_path / "whole.flv")
+    (tmp_path / "late.flv").write_bytes(without_early_sound(whole.read_bytes(), 8000))
+    pictures = Synthetic(codec="mpeg2video", pts=range(200), gop=50).write(tmp_path / "pictures.mpg")
+    both = Synthetic(codec="mpeg2video", pts=range(100), gop=50, audio="mp2").write(tmp_path / "both.mpg")
+    (tmp_path / "late.mpg").write_bytes(pictures.read_bytes() + both.read_bytes())
+    for name in ("late.flv", "late.mpg"):
+        with open_input(str(tmp_path / name)) as container:
+            assert len(container.streams) == 2
+            (sound,) = container.streams.audio
+            begin = next(packet.pts for packet in container.demux(sound) if packet.pts is not None)
+            assert begin * sound.time_base > (7.9 if name == "late.flv" else 0), name

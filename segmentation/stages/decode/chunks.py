@@ -29,6 +29,7 @@ from segmentation.media.bitstream.headers import (
 )
 from segmentation.media.bitstream.start_codes import PacketFilter
 from segmentation.media.bitstream.whole_packets import whole_packets
+from segmentation.media.demux import demuxed
 from segmentation.media.encryption import refuse_encrypted
 from segmentation.media.input import open_input
 from segmentation.media.source_packets import SourcePackets, leads_there
@@ -258,7 +259,7 @@ def _leads_before(info: VideoInfo, first: int) -> bool:
         assert isinstance(stream, VideoStream)
         try:
             container.seek(first, stream=stream)
-            found = next((p for p in container.demux(stream) if p.pts is not None), None)
+            found = next((p for p in demuxed(container, stream) if p.pts is not None), None)
         except av.error.FFmpegError as exc:
             log.info("%s: can't seek: %s", info.path, exc)
             return False

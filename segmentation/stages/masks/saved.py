@@ -31,6 +31,7 @@ from segmentation.errors import ConfigError, InputError, OutputError, one_line
 from segmentation.frames import FULL, FrameBatch, Memory, VideoInfo
 from segmentation.frames.sinks import FinishedBatch, Sink
 from segmentation.media.containers import open_for_writing
+from segmentation.media.demux import demuxed
 from segmentation.media.input import open_input
 from segmentation.options.config import Config
 from segmentation.stages.masks.quantize import VALUES
@@ -235,7 +236,7 @@ class MaskReader:
             stream = container.streams.video[0]
             stream.codec_context.thread_count = 1
             try:
-                for packet in container.demux(stream):
+                for packet in demuxed(container, stream):
                     if packet.pts is None or packet.pts < first:
                         continue
                     if not intact(bytes(packet)):

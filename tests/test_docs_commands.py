@@ -25,7 +25,7 @@ NETWORKS = {name: name for name in ("faces-yunet.onnx", "faces-masked-rfb640.onn
     "faces.onnx": "faces-yunet.onnx"
 }
 ELSEWHERE = re.compile(
-    r"://|:9100|/dev/video|\.engine|tools/|^(curl|docker|systemd-run|make|pip|python tools|tests/)\b"
+    r"://|:9100|/dev/video|\.engine|tools/|^(curl|docker|systemd-run|make|pip|uvx|python tools|tests/)\b"
     r"|^segmentation( serve|-build)\b"
     r"|^(#!|\.|export|compute-sanitizer)|ffplay|SLURM|\bray "
 )  # needs a network, a camera, a GPU, a display or a cluster, or installs something

@@ -1,4 +1,4 @@
-"""Compares engines in FP16 with FP32: masks, sizes and build times, as the table in docs/engines.md has them.
+"""Compares engines in FP16 with FP32: masks, sizes and build times, as the table in tools/lab/engines.md has them.
 
     python tools/quality/compare_fp16.py person person-hq ../shared/models/prisma-portrait.onnx \\
         --frames samples/astronaut.mp4

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 from documents import DOCUMENTS
+from paths import ROOT
+
+from segmentation._version import __version__
 
 
 @cache
@@ -36,3 +39,8 @@ def test_names_are_in_the_files_that_they_lead_to(path: Path) -> None:
         else:
             last = name.split(".")[-1]
             assert re.search(rf"\b{last}\b", target.read_text(encoding="utf-8")), f"{link} has no {last}"
+
+
+def test_the_changelog_begins_with_this_version_and_its_date() -> None:
+    heading = re.search(r"^## (\S+) \((\d{4}-\d\d-\d\d)\)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
+    assert heading is not None and heading[1] == __version__

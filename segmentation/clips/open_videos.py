@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from av.container import InputContainer
 
 from segmentation.errors import InputError, one_line
 from segmentation.media.input import open_input
+from segmentation.system.file_state import FileState, file_state
 
 _MOST_IDLE = 32  # open files that no thread reads
-
-
-class _File(NamedTuple):
-    """A file as it was at one time. If it is replaced or written to, this changes."""
-
-    path: str
-    device: int
-    inode: int
-    size: int
-    modified: int  # nanoseconds
 
 
 class OpenVideos:
@@ -31,7 +20,7 @@ class OpenVideos:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._idle: list[tuple[_File, InputContainer]] = []  # the least recently used one first
+        self._idle: list[tuple[FileState, InputContainer]] = []  # the least recently used one first
 
     @contextmanager
     def lent(self, path: str) -> Iterator[InputContainer]:
@@ -48,14 +37,14 @@ class OpenVideos:
             raise
         self._give_back(file, container)
 
-    def _take(self, file: _File) -> InputContainer | None:
+    def _take(self, file: FileState) -> InputContainer | None:
         with self._lock:
             for place in reversed(range(len(self._idle))):
                 if self._idle[place][0] == file:
                     return self._idle.pop(place)[1]
         return None
 
-    def _give_back(self, file: _File, container: InputContainer) -> None:
+    def _give_back(self, file: FileState, container: InputContainer) -> None:
         """Keeps a container. Closes the one that is idle longest, if too many are open."""
         with self._lock:
             self._idle.append((file, container))
@@ -65,10 +54,9 @@ class OpenVideos:
             old.close()
 
 
-def _state(path: str) -> _File:
+def _state(path: str) -> FileState:
     """Returns a file as it is now. Raises `InputError` if there is none."""
     try:
-        found = os.stat(path)
+        return file_state(path)
     except OSError as exc:
         raise InputError(f"{path}: cannot be opened ({one_line(exc)})") from exc
-    return _File(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)

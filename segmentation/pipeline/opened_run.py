@@ -93,12 +93,14 @@ def open_run(
     monitor: StreamMonitor | None = None,
     trace: Trace | None = None,
     preload: bool = False,
+    info: VideoInfo | None = None,
 ) -> OpenedRun:
     """Opens the input and chooses its stages; `exits` closes it. Without a `target`, frames keep their own format.
 
-    With `preload`, network and kernels are loaded on threads of their own once they are chosen. Raises as `segment`.
+    `info` describes an input that is open already. With `preload`, network and kernels are loaded on threads of their
+    own once they are chosen. Raises as `segment`.
     """
-    info = probe_any(source, access_of(config, stop))
+    info = info or probe_any(source, access_of(config, stop))
     if info.live is not None:
         exits.callback(info.live.close)
     if monitor is not None:

@@ -25,7 +25,9 @@ from segmentation.pipeline.mask_stages import MaskStages
 from segmentation.pipeline.opened_run import open_run
 from segmentation.pipeline.output_paths import check_live
 from segmentation.pipeline.resources import Resources
+from segmentation.sessions.open_video import Moment
 from segmentation.sessions.pictures import Mask, Rgb, enlarged
+from segmentation.stages.decode import Decoder
 from segmentation.stages.decode.timestamps import within_limit
 from segmentation.tracking.instance_steps import make_instance_steps
 
@@ -72,24 +74,32 @@ class MaskedFrame:
         return self.instances.instances[number - 1].id if number else 0
 
 
-def masked_frames(resources: Resources, given: Input, config: Config) -> Generator[MaskedFrame, None, None]:
+def masked_frames(resources: Resources, given: Input | Moment, config: Config) -> Generator[MaskedFrame, None, None]:
     """Yields the frames of `given`. Everything is opened at the first frame, and closed with the generator.
 
     Raises as `Segmenter.frames`.
     """
     with ExitStack() as exits:
-        source = exits.enter_context(opened_source(given, threading.Event()))
-        check_live(source, config)
-        opened = open_run(resources, source, config, exits)
+        if isinstance(given, Moment):
+            opened = open_run(resources, given.video.path, given.config(config), exits, info=given.video.info)
+        else:
+            source = exits.enter_context(opened_source(given, threading.Event()))
+            check_live(source, config)
+            opened = open_run(resources, source, config, exits)
         info, plan, pix_fmt, choices = opened.info, opened.plan, opened.plan.pix_fmt, opened.choices
         overlap = opened.overlap(exits)
         stages = exits.enter_context(MaskStages(resources, opened, pix_fmt))
         exits.enter_context(opencv_threads.one_a_frame(busy=stages.masks.workers > 1))
+        decoder: Decoder | None = None
         with gpu_errors():
-            sessions = resources.nvdec_sessions if plan.decode.on_gpu else None
-            decoder = plan.decode.implementation(info, pix_fmt, stages.config, stages.gpu, sessions=sessions)
-            exits.callback(decoder.close)
-            decoded = stages.clock.steps("decode", within_limit(info, decoder))
+            if isinstance(given, Moment):
+                batches = given.decoded(pix_fmt)
+            else:
+                sessions = resources.nvdec_sessions if plan.decode.on_gpu else None
+                decoder = plan.decode.implementation(info, pix_fmt, stages.config, stages.gpu, sessions=sessions)
+                exits.callback(decoder.close)
+                batches = iter(decoder)
+            decoded = stages.clock.steps("decode", within_limit(info, batches))
             decoded = overlap(decoded, "decoded") if info.live is None else decoded
         trackers = resources.trackers(on_gpu=plan.on_gpu)
         networks = resources.with_crop_networks(choices.secondary, stages.masks.memory)
@@ -107,7 +117,7 @@ def masked_frames(resources: Resources, given: Input, config: Config) -> Generat
             log.warning("%s: %s", info.path, no_numbers(config.model_name, f"{unknown} of {frames} frames"))
         if info.live is not None and info.live.failure is not None:
             raise info.live.failure
-        if decoder.damaged:
+        if decoder is not None and decoder.damaged:
             text = f"{info.path}: {decoder.damaged} frames are damaged or missing"
             if config.strict:
                 raise InputError(text)

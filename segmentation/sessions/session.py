@@ -34,6 +34,7 @@ from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.run import Progress, Request, segment_once
 from segmentation.pipeline.stream_status import StreamBoard
 from segmentation.sessions.frame_iterator import MaskedFrame, masked_frames
+from segmentation.sessions.open_video import Moment
 from segmentation.sessions.pick import with_picked
 from segmentation.sessions.picture_run import PictureRun
 from segmentation.sessions.pictures import Mask, Picture, Pictures, Rgb, as_mask, as_picture
@@ -163,12 +164,12 @@ class Segmenter:
         picture = as_picture(frame, "the picture")
         return self._pictures.apply(picture, config, config.effects[:1], mask=given).pictures[0]
 
-    def frames(self, source: Input, **options: Unpack[FrameOptions]) -> Generator[MaskedFrame, None, None]:
+    def frames(self, source: Input | Moment, **options: Unpack[FrameOptions]) -> Generator[MaskedFrame, None, None]:
         """Returns an iterator over the frames of a video, each with its mask, smoothed and refined as in `run`.
 
-        `source` is what `run` takes as its input. It is opened at the first frame, and read a few batches ahead of the
-        loop, on threads that end with the iteration or with the iterator's `close()`. Options replace those of the
-        session. A video without a frame in the wanted stretch yields nothing.
+        `source` is what `run` takes as its input, or a `Moment` of an open video. It is opened at the first frame, and
+        read a few batches ahead of the loop, on threads that end with the iteration or with the iterator's `close()`.
+        Options replace those of the session. A video without a frame in the wanted stretch yields nothing.
 
         Raises `ConfigError`. The iterator raises `InputError`, `ModelError`, `EngineError`, `BackendError` or
         `DeviceError`.

@@ -27,7 +27,7 @@ from starlette.responses import (
 )
 from starlette.routing import Route
 
-from segmentation.errors import ConfigError, SegmentationError, hide_secrets, printable, reported
+from segmentation.errors import ConfigError, SegmentationError, hide_secrets, reported
 from segmentation.media.input import is_url
 from segmentation.options.keywords import Options
 from segmentation.sessions.prometheus import CONTENT_TYPE, head, labels
@@ -35,7 +35,8 @@ from segmentation.web.events import Changes
 from segmentation.web.guard import COOKIE, Guard, cookie_of, same
 from segmentation.web.openapi import openapi
 from segmentation.web.options import checked, command
-from segmentation.web.preview import Previews, View
+from segmentation.web.preview import View
+from segmentation.web.preview_process import PreviewProcess
 from segmentation.web.problems import problem, status_of
 from segmentation.web.runner import JobRunner
 from segmentation.web.shown import ShownInputs
@@ -52,7 +53,7 @@ class Server:
 
     store: Store
     runner: JobRunner
-    previews: Previews
+    previews: PreviewProcess
     changes: Changes
     shown: ShownInputs
     token: str | None
@@ -152,15 +153,13 @@ class _Api:
     async def add_input(self, request: Request) -> Response:
         with self._server.store.new_folder("inputs") as folder:
             upload = await Upload(folder, self._server.longest_upload).read(request)
-            if upload.path is None:
-                raise ConfigError("file: is missing")
-            about = await asyncio.to_thread(self._server.previews.about, str(upload.path))
-            one = self._server.store.add_input(printable(upload.name), upload.path)
+            about = await asyncio.to_thread(self._server.previews.about, upload.stored())
+            one = self._server.store.add_input(upload.stored())
         return JSONResponse({"id": one.id, "name": one.name, **asdict(about)}, HTTPStatus.CREATED)
 
     async def input(self, request: Request) -> Response:
         one = self._server.shown.find(request.path_params["id"])
-        about = await asyncio.to_thread(self._server.previews.about, one.path)
+        about = await asyncio.to_thread(self._server.previews.about, one)
         return JSONResponse({"id": one.id, "name": one.name, **asdict(about)})
 
     async def remove_input(self, request: Request) -> Response:
@@ -177,10 +176,10 @@ class _Api:
             view = fields.get("view", "result")
             if view not in get_args(View):
                 raise ConfigError(f"view {view!r}: choose {', '.join(get_args(View))}")
-            path = str(upload.path) if upload.path else self._server.shown.find(fields.get("source", "")).path
+            source = upload.stored() if upload.path else self._server.shown.find(fields.get("source", ""))
             picture = await asyncio.to_thread(
                 self._server.previews.frame,
-                path,
+                source,
                 _number(fields, "time", 0.0, 1e9),
                 cast(View, view),
                 _options(fields),
@@ -191,9 +190,7 @@ class _Api:
     async def mask(self, request: Request) -> Response:
         with self._server.store.new_folder("inputs", keep=False) as folder:
             upload = await Upload(folder, self._server.longest_upload).read(request)
-            if upload.path is None:
-                raise ConfigError("file: is missing; send a picture")
-            picture = await asyncio.to_thread(self._server.previews.mask, str(upload.path), _options(upload.fields))
+            picture = await asyncio.to_thread(self._server.previews.mask, upload.stored(), _options(upload.fields))
         return Response(picture, media_type="image/png")
 
     async def command(self, request: Request) -> Response:
@@ -211,8 +208,8 @@ class _Api:
             options = _options(upload.fields)
             source = upload.fields.get("source", "")
             if upload.path is not None:
-                name = printable(upload.name)
-                source = store.add_input(name, upload.path).path
+                one = store.add_input(upload.stored())
+                name, source = one.name, one.path
             else:
                 folder.rmdir()
                 if is_url(source):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from collections import OrderedDict
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,22 +13,24 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.errors import InputError
+from segmentation.errors import InputError, one_line
 from segmentation.frames.instances import FrameInstances
-from segmentation.media.input import probe
 from segmentation.media.pictures.still import is_still, read_still
+from segmentation.options.access import access_of
 from segmentation.options.anonymize import REGIONS, Region
 from segmentation.options.config import Config
 from segmentation.options.instances import Pick
-from segmentation.options.keywords import FrameOptions, Options
-from segmentation.sessions.frame_iterator import MaskedFrame
+from segmentation.options.keywords import FrameOptions, Options, Track
+from segmentation.sessions.open_video import Moment, OpenVideo
 from segmentation.sessions.session import Segmenter
-from segmentation.system.access import Access
+from segmentation.stages.masks.smoothing import REACH
+from segmentation.system.file_state import FileState, file_state
 from segmentation.tracking.anonymize.regions import drawn
 
 View = Literal["input", "mask", "result"]
 
-_BEFORE = 5  # frames that smoothing sees before the one that is shown; earlier ones count for less than 1 %
+_FOLLOWED = 5  # frames before the one that is shown, from which people are followed, and covers last
+_MOST_OPEN, _OPEN_FOR = 3, 60.0  # videos, and seconds without a request
 _KEPT = 256 << 20  # bytes of frames
 _QUALITY = 88  # of JPEG
 _SQUARE = 16  # pixels of the board behind a cutout
@@ -70,63 +72,63 @@ class _SeenFrame:
 
 
 class Previews:
-    """Renders frames, one at a time. Any number of threads may call."""
+    """Renders frames. One thread at a time may call."""
 
     def __init__(self, limits: FrameOptions) -> None:
         """`limits` are options that hold for all inputs."""
-        self._limits = limits
-        self._lock = threading.Lock()
+        self._access = access_of(Config(**limits))
         self._sessions: dict[object, Segmenter] = {}
         self._seen: OrderedDict[tuple[object, ...], _SeenFrame] = OrderedDict()
-        self._about: OrderedDict[str, tuple[InputFacts, Fraction]] = OrderedDict()
+        self._about: OrderedDict[FileState, tuple[InputFacts, Fraction]] = OrderedDict()
+        self._open: OrderedDict[FileState, tuple[OpenVideo, float]] = OrderedDict()  # with the time of its last use
 
     def close(self) -> None:
-        """Frees the networks."""
-        with self._lock:
-            for session in self._sessions.values():
-                session.close()
+        """Frees the networks, and closes all files."""
+        self.close_idle(0.0)
+        for session in self._sessions.values():
+            session.close()
+
+    def close_idle(self, age: float = _OPEN_FOR) -> None:
+        """Closes the videos that nobody has asked for in so many seconds."""
+        old = [state for state, (_, used) in self._open.items() if time.monotonic() - used >= age]
+        for state in old:
+            self._open.pop(state)[0].close()
 
     def about(self, path: str) -> InputFacts:
         """Returns size and length of an input. Raises `InputError`."""
-        return self._probed(path)[0]
+        return self._probed(_state(path))[0]
 
-    def frame(self, path: str, time: float, view: View, options: Options, width: int) -> bytes:
-        """Returns the frame that is shown at `time` seconds as JPEG, at most `width` pixels wide.
+    def frame(self, path: str, seconds: float, view: View, options: Options, width: int) -> bytes:
+        """Returns the frame that is shown at that time as JPEG, at most `width` pixels wide.
 
         With `pick` only who is picked has a mask, in the frame of the pick. Raises as `Segmenter.frames`.
         """
         config = Config(**options)
-        with self._lock:
-            seen = self._find(path, time, config)
-            if view == "input":
-                return _jpeg(seen.image, width)
-            mask = seen.mask
-            if config.pick is not None and abs((pick := Pick.parse(config.pick)).time - seen.seconds) < 0.001:
-                mask = seen.of(pick)
-            if config.region:
-                mask = _with_regions(mask, seen, config)
-            shown = self._session(Config()).apply(
-                seen.image,
-                mask=mask,
-                effect="mask" if view == "mask" else config.effect,
-                invert=config.invert,
-                threshold=config.threshold,
-                feather=config.feather,
-                refine=config.refine,
-            )
-            return _jpeg(_on_board(shown), width)
+        seen = self._find(path, seconds, config)
+        if view == "input":
+            return _jpeg(seen.image, width)
+        mask = seen.mask
+        if config.pick is not None and abs((pick := Pick.parse(config.pick)).time - seen.seconds) < 0.001:
+            mask = seen.of(pick)
+        if config.region:
+            mask = _with_regions(mask, seen, config)
+        shown = self._session(Config()).apply(
+            seen.image,
+            mask=mask,
+            effect="mask" if view == "mask" else config.effect,
+            invert=config.invert,
+            threshold=config.threshold,
+            feather=config.feather,
+            refine=config.refine,
+        )
+        return _jpeg(_on_board(shown), width)
 
     def mask(self, path: str, options: Options) -> bytes:
         """Returns the mask of a picture's file as a gray PNG. Raises as `Segmenter.masks`."""
         config = Config(**options)
-        picture = read_still(path, self._access()).rgb
-        session = self._session_locked(config)
-        levels = np.rint(255 * session.masks(picture, refine=config.refine)).astype(np.uint8)
+        picture = read_still(path, self._access).rgb
+        levels = np.rint(255 * self._session(config).masks(picture, refine=config.refine)).astype(np.uint8)
         return cv2.imencode(".png", levels, [cv2.IMWRITE_PNG_COMPRESSION, 1])[1].tobytes()
-
-    def _session_locked(self, config: Config) -> Segmenter:
-        with self._lock:
-            return self._session(config)
 
     def _session(self, config: Config) -> Segmenter:
         key = (config.model, config.anonymize)
@@ -137,71 +139,75 @@ class Previews:
             )
         return self._sessions[key]
 
-    def _find(self, path: str, time: float, config: Config) -> _SeenFrame:
-        about, frame_length = self._probed(path)
-        index = round(time * about.rate)
+    def _find(self, path: str, seconds: float, config: Config) -> _SeenFrame:
+        state = _state(path)
+        about, frame_length = self._probed(state)
+        index = round(min(seconds, about.seconds or seconds) * about.rate)
         picked = config.pick is not None
-        key = (path, index, config.model, config.anonymize, config.smoothing_strength, picked)
+        key = (state, index, config.model, config.anonymize, config.smoothing_strength, picked)
         for found in (key, (*key[:-1], True)):
             if found in self._seen:
                 self._seen.move_to_end(found)
                 return self._seen[found]
-        seen = (
-            self._picture(path, config) if not about.rate else self._video(path, index * frame_length, config, picked)
-        )
+        seen = self._video(state, index * frame_length, config, picked) if about.rate else self._picture(path, config)
         self._seen[key] = seen
         while len(self._seen) > 1 and sum(one.image.nbytes for one in self._seen.values()) > _KEPT:
             self._seen.popitem(last=False)
         return seen
 
     def _picture(self, path: str, config: Config) -> _SeenFrame:
-        image = read_still(path, self._access()).rgb
+        image = read_still(path, self._access).rgb
         return _SeenFrame(image, self._session(config).masks(image, refine=False), None, 0.0)
 
-    def _video(self, path: str, time: Fraction, config: Config, picked: bool) -> _SeenFrame:
-        """Returns the frame that is shown at a time, or the last one before."""
-        about, length = self._probed(path)
-        before = _BEFORE if config.smoothing_strength or config.covers_boxes else 0
-        begin = max(0.0, float(time - before * length - length / 2))
-        for start in (begin, max(0.0, about.seconds - 2)):  # the end that a file states may be a little late
-            options: FrameOptions = {
-                **self._limits,
-                "start": start,
-                "duration": float((before + 2) * length) if start == begin else None,
-                "smooth": config.smooth,
-                "track": "balanced" if picked else None,
-                "refine": False,
-            }
-            frames = self._session(config).frames(path, **options)
-            last: MaskedFrame | None = None
-            with closing(frames):
-                for frame in frames:
-                    if last is not None and frame.seconds > time + length / 2:
-                        break
-                    last = frame
-            if last is not None:
-                return _SeenFrame(last.image, last.small_mask, last.instances, last.seconds)
-        raise InputError("there is no frame at this time")
+    def _video(self, state: FileState, begin: Fraction, config: Config, picked: bool) -> _SeenFrame:
+        """Returns the frame that is shown for half of the time or more that begins then, or the last one before."""
+        reach = REACH if config.smoothing_strength else 0
+        shown_at = begin + self._probed(state)[1] / 2
+        before = _FOLLOWED if picked or config.covers_boxes else reach
+        moment = Moment(self._opened(state), shown_at, before, reach)
+        track: Track | None = "balanced" if picked else None
+        frames = self._session(config).frames(moment, smooth=config.smooth, track=track, refine=False)
+        with closing(frames):
+            last = next(frames)
+            for frame in frames:
+                if frame.seconds > shown_at:
+                    break
+                last = frame
+        return _SeenFrame(last.image, last.small_mask, last.instances, last.seconds)
 
-    def _probed(self, path: str) -> tuple[InputFacts, Fraction]:
+    def _opened(self, state: FileState) -> OpenVideo:
+        """Returns a video that stays open, as it was in that state. Raises `InputError`."""
+        video = self._open.pop(state)[0] if state in self._open else OpenVideo(state.path, self._access)
+        self._open[state] = video, time.monotonic()
+        for other in [one for one in self._open if one.path == state.path and one != state]:  # it has changed since
+            self._open.pop(other)[0].close()
+        while len(self._open) > _MOST_OPEN:
+            self._open.popitem(last=False)[1][0].close()
+        return video
+
+    def _probed(self, state: FileState) -> tuple[InputFacts, Fraction]:
         """Returns what an input is, and the length of a frame in seconds."""
-        if path not in self._about:
-            access = self._access()
-            if is_still(path, access):
-                height, width = read_still(path, access).rgb.shape[:2]
+        if state not in self._about:
+            if is_still(state.path, self._access):
+                height, width = read_still(state.path, self._access).rgb.shape[:2]
                 probed = InputFacts(width, height, 0.0, 0.0), Fraction(0)
             else:
-                info = probe(path, access)
+                info = self._opened(state).info
                 width, height = info.upright_size
                 seconds = float(info.end - info.start) if info.end is not None else (info.frames or 0) / info.rate
                 probed = InputFacts(width, height, float(seconds), float(info.rate)), 1 / info.rate
-            self._about[path] = probed
+            self._about[state] = probed
             if len(self._about) > 1000:
                 self._about.popitem(last=False)
-        return self._about[path]
+        return self._about[state]
 
-    def _access(self) -> Access:
-        return Access(max_pixels=self._limits.get("max_pixels", Access().max_pixels))
+
+def _state(path: str) -> FileState:
+    """Returns an input's file as it is now. Raises `InputError` where it is gone."""
+    try:
+        return file_state(path)
+    except OSError as exc:
+        raise InputError(f"{path}: cannot be opened ({one_line(exc)})") from exc
 
 
 def _with_regions(mask: NDArray[np.float32], seen: _SeenFrame, config: Config) -> NDArray[np.float32]:

@@ -16,7 +16,7 @@ from segmentation.options.keywords import FrameOptions
 from segmentation.sessions.status_server import is_local
 from segmentation.web.app import Server, make_app
 from segmentation.web.events import Changes
-from segmentation.web.preview import Previews
+from segmentation.web.preview_process import PreviewProcess
 from segmentation.web.runner import JobRunner
 from segmentation.web.shown import ShownInputs
 from segmentation.web.store import Store
@@ -53,7 +53,7 @@ def serve(settings: Settings, started: Callable[[str], None]) -> None:
     server = Server(
         store=store,
         runner=JobRunner(store, settings.jobs, settings.limits, settings.age, settings.size),
-        previews=Previews(settings.limits),
+        previews=PreviewProcess(settings.limits),
         changes=changes,
         shown=ShownInputs(store, settings.files),
         token=settings.token,

@@ -109,10 +109,9 @@ class Store:
                 raise OutputError(f"the work folder can't be written ({one_line(exc)})") from exc
             raise
 
-    def add_input(self, name: str, path: Path) -> StoredInput:
+    def add_input(self, one: StoredInput) -> StoredInput:
         """Notes a file that lies in a folder of `new_folder`. Raises `OutputError`."""
-        one = StoredInput(path.parent.name, name, str(path))
-        self._do("INSERT INTO inputs VALUES (?, ?, ?, ?)", one.id, time.time(), name, one.path)
+        self._do("INSERT INTO inputs VALUES (?, ?, ?, ?)", one.id, time.time(), one.name, one.path)
         return one
 
     def inputs(self) -> list[StoredInput]:

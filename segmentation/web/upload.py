@@ -12,8 +12,9 @@ from python_multipart.exceptions import MultipartParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 
-from segmentation.errors import ConfigError, OutputError, one_line
+from segmentation.errors import ConfigError, OutputError, one_line, printable
 from segmentation.web.problems import TooMuch
+from segmentation.web.store import StoredInput
 
 _PATIENCE = 60.0  # seconds in which `_LEAST` bytes have to come
 _LEAST = 1 << 16
@@ -34,6 +35,12 @@ class Upload:
         self._header: list[bytes] = [b"", b""]
         self._disposition = b""
         self._field, self._value = "", b""
+
+    def stored(self) -> StoredInput:
+        """Returns the file as an input, whose id is the folder's name. Raises `ConfigError` without a file."""
+        if self.path is None:
+            raise ConfigError("file: is missing")
+        return StoredInput(self._folder.name, printable(self.name), str(self.path))
 
     async def read(self, request: Request) -> Upload:
         """Takes in the whole body. Raises `ConfigError`, `TooMuch`, or `OutputError` where the disk is full."""

@@ -15,7 +15,9 @@ from program import run_tool
 from videos import Synthetic, pictures
 
 from segmentation import ConfigError, InputError, Segmenter, segment
+from segmentation.sessions.open_video import Moment, OpenVideo
 from segmentation.stages.decode.pyav import PyAVDecoder
+from segmentation.system.access import Access
 
 BASELINE: dict[str, Any] = {"mode": "baseline", "infer": "onnxruntime"}
 
@@ -44,6 +46,16 @@ def test_pictures_and_times_are_the_videos() -> None:
         difference = np.abs(frame.image.astype(int) - known.to_ndarray(format="rgb24"))
         assert difference.mean() < 2  # that one takes the nearest chroma
         assert frame.image is frame.image and frame.mask is frame.mask
+
+
+def test_a_moment_of_an_open_video_has_the_masks_of_a_run() -> None:
+    with Segmenter(**BASELINE) as segmenter, OpenVideo(str(SAMPLE), Access()) as video:
+        frames = list(segmenter.frames(SAMPLE, max_frames=12))
+        for number in (8, 0, 5):
+            around = list(segmenter.frames(Moment(video, Fraction(number, 30), 2, 2)))
+            (shown,) = (frame for frame in around if frame.pts == frames[number].pts)
+            assert np.array_equal(shown.mask, frames[number].mask)
+            assert np.array_equal(shown.image, frames[number].image)
 
 
 @pytest.mark.parametrize("pix_fmt", ["yuv422p", "yuv420p10le", "gray", "yuv444p"])

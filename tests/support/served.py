@@ -19,6 +19,8 @@ TIMEOUT = 240.0  # seconds: far more than anything here takes
 class Served:
     """A server on a port of its own. Use it as a context manager; the test is skipped without the extra `web`."""
 
+    files: Path  # that it shows, where a test has named some
+
     def __init__(self, work: Path, *arguments: str | Path, before: str = "") -> None:
         for module in ("starlette", "uvicorn", "python_multipart"):
             pytest.importorskip(module)

@@ -1,8 +1,11 @@
 """The API: what requests get, who may ask, and what is left after failures."""
 
 import json
+import os
+import signal
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import cv2
 import numpy as np
 import pytest
 from barcode import read
+from child_processes import children
 from numbered import numbered
 from paths import SAMPLE
 from program import cli, file_limit
@@ -29,6 +33,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     (folder / "notes.txt").write_text("no video")
     (folder / "out.mp4").symlink_to(SAMPLE)  # leads out of the folder
     with Served(folder / "work", "--files", folder, "--max-upload", "1M") as made:
+        made.files = folder
         yield made
 
 
@@ -66,6 +71,22 @@ def test_a_crash_takes_nothing_along(served: Served, tmp_path: Path) -> None:
     assert str(served.process.pid) and served.ask("healthz")[0] == 200
 
 
+def test_a_crash_of_a_preview_takes_nothing_along(served: Served) -> None:
+    wanted = {"source": "files/numbered.mp4", "view": "input"}
+    assert served.ask("api/frames", wanted)[0] == 200
+    (previews,) = children(served.process.pid, "preview_process")
+    os.kill(previews, signal.SIGSTOP)
+    with ThreadPoolExecutor() as pool:
+        answer = pool.submit(served.ask, "api/frames", wanted)
+        os.kill(previews, signal.SIGKILL)
+        if answer.result()[0] != 200:  # the request was first
+            assert detail(answer.result())[1].startswith(
+                "numbered.mp4: the process that reads it was ended by signal 9"
+            )
+    assert served.ask("api/frames", wanted)[0] == 200
+    assert children(served.process.pid, "preview_process") != [previews]
+
+
 @pytest.mark.parametrize("time, number", [(0.0, 0), (1.0, 30), (1.3667, 41), (1.9667, 59), (60.0, 59)])
 def test_frames_are_exact(served: Served, time: float, number: int) -> None:
     fields = {"source": "files/numbered.mp4", "time": str(time), "view": "input", "width": "320"}
@@ -95,6 +116,15 @@ def test_faces_are_covered_in_pictures_and_frames(served: Served, tmp_path: Path
         fields = {"file": file, "view": "mask", "width": "640", "options": {"anonymize": "faces"}}
         mask = cv2.imdecode(np.frombuffer(served.ask("api/frames", fields)[1], np.uint8), cv2.IMREAD_GRAYSCALE)
         assert mask is not None and mask[180, 350] < 50 and mask[:, :200].min() > 200 and mask[:30].min() > 200
+
+
+def test_a_file_that_changes_is_shown_as_it_is_now(served: Served, tmp_path: Path) -> None:
+    wanted = {"source": "files/changing.mp4", "time": "0.5", "view": "input", "width": "320"}
+    for size in ((320, 192), (160, 96)):
+        new = numbered(tmp_path / "new.mp4", 20, size=size)
+        new.rename(served.files / "changing.mp4")
+        picture = cv2.imdecode(np.frombuffer(served.ask("api/frames", wanted)[1], np.uint8), cv2.IMREAD_GRAYSCALE)
+        assert picture is not None and picture.shape == (size[1], size[0])
 
 
 def test_masks_are_those_of_the_session(served: Served, tmp_path: Path) -> None:

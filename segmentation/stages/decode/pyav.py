@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import av
@@ -95,26 +97,38 @@ class PyAVDecoder(Decoder):
 
     def _sought(self, first: int | None) -> Iterator[tuple[VideoFrame, int | None]]:
         """Yields frames and pts from the keyframe before `first`, or from the beginning if no seek leads there."""
-        seekable = self.info.stream is None or self.info.stream.seekable
+        with self.opened() as (container, stream):
+            frames = self._decode(container, stream) if first is None else self._since(container, stream, first)
+            if frames is not None:
+                yield from frames
+                return
+        yield from self._sought(None)  # the caller drops frames that are too early
+
+    @contextmanager
+    def opened(self) -> Iterator[tuple[InputContainer, VideoStream]]:
+        """Opens the input, with the stream as it is decoded. Raises `InputError`."""
         with open_input(self.info.source, self.info.access) as container:
             stream = container.streams[self.info.stream_index]
             assert isinstance(stream, VideoStream)
             stream.thread_type = "AUTO"
             stream.codec_context.options = decoder_options(self.info.access, self.info.codec)
-            if first is None or not seekable or not leads_there(self.info):
-                yield from self._decode(container, stream)
-                return
-            try:
-                container.seek(first, stream=stream)
-                frames = self._decode(container, stream)
-                decoded, pts = next(frames, (None, None))
-                if decoded is not None and pts is not None and pts <= first:
-                    yield decoded, pts
-                    yield from frames
-                    return
-            except av.error.FFmpegError as exc:
-                log.info("%s: can't seek: %s", self.info.path, exc)
-        yield from self._sought(None)  # the caller drops frames that are too early
+            yield container, stream
+
+    def _since(
+        self, container: InputContainer, stream: VideoStream, first: int
+    ) -> Iterator[tuple[VideoFrame, int | None]] | None:
+        """Returns frames and pts from the keyframe before `first` on; `None` if no seek leads there."""
+        if (self.info.stream is not None and not self.info.stream.seekable) or not leads_there(self.info):
+            return None
+        try:
+            container.seek(first, stream=stream)
+            frames = self._decode(container, stream)
+            decoded, pts = next(frames, (None, None))
+            if decoded is not None and pts is not None and pts <= first:
+                return chain([(decoded, pts)], frames)
+        except av.error.FFmpegError as exc:
+            log.info("%s: can't seek: %s", self.info.path, exc)
+        return None
 
     def _decode(self, container: InputContainer, stream: VideoStream) -> Iterator[tuple[VideoFrame, int | None]]:
         """Yields frames with their pts. Decodes packet by packet, so that a bad packet costs its own frame alone."""

@@ -38,6 +38,7 @@ def _run(options: argparse.Namespace) -> int:
     """Serves; returns the exit code."""
     try:
         try:
+            from segmentation.web.options import parsed
             from segmentation.web.serve import Settings, serve
         except ModuleNotFoundError as exc:
             raise BackendError(f"{exc.name} is missing; pip install 'video-segmentation[web]'") from exc
@@ -56,6 +57,8 @@ def _run(options: argparse.Namespace) -> int:
             longest_upload=options.max_upload,
             age=options.keep_for,
             size=options.keep_size,
+            watch=_watched(options.watch, options.to),
+            watch_options=parsed(options.options),
         )
 
         def started(address: str) -> None:
@@ -70,6 +73,15 @@ def _run(options: argparse.Namespace) -> int:
     except Exception as exc:
         return fail(reported(exc), _PROGRAM)
     return 0
+
+
+def _watched(folder: Path | None, to: Path | None) -> tuple[Path, Path] | None:
+    """Returns both folders, if there are any. Raises `ConfigError`."""
+    if folder is None and to is None:
+        return None
+    if folder is None or to is None:
+        raise ConfigError("--watch and --to belong together: the folder of the videos, and the one for their outputs")
+    return folder, to
 
 
 def _token(file: Path | None) -> str | None:
@@ -104,6 +116,9 @@ def make_serve_parser() -> argparse.ArgumentParser:
         default=user_state_path("segmentation") / "serve",
         help="for uploads, results and the queue (default: %(default)s)",
     )
+    add("--watch", type=Path, metavar="FOLDER", help="render each video and picture that comes into it (needs --to)")
+    add("--to", type=Path, metavar="FOLDER", help="for the outputs of --watch")
+    add("--options", default="", metavar="JSON", help='of the jobs of --watch, such as \'{"effect": "blur:40"}\'')
     add("--token-file", type=Path, metavar="FILE", help="holds the token that every request needs (default: none)")
     add("--jobs", type=_count, metavar="N", help="at a time (default: as the command has it)")
     add("--max-upload", type=_bytes, metavar="BYTES", default=_bytes("4G"), help="longest upload (default: 4G)")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from importlib.resources import files
@@ -29,12 +28,11 @@ from starlette.routing import Route
 
 from segmentation.errors import ConfigError, SegmentationError, hide_secrets, reported
 from segmentation.media.input import is_url
-from segmentation.options.keywords import Options
 from segmentation.sessions.prometheus import CONTENT_TYPE, head, labels
 from segmentation.web.events import Changes
 from segmentation.web.guard import COOKIE, Guard, cookie_of, same
 from segmentation.web.openapi import openapi
-from segmentation.web.options import checked, command
+from segmentation.web.options import command, parsed
 from segmentation.web.preview import View
 from segmentation.web.preview_process import PreviewProcess
 from segmentation.web.problems import problem, status_of
@@ -42,6 +40,7 @@ from segmentation.web.runner import JobRunner
 from segmentation.web.shown import ShownInputs
 from segmentation.web.store import QUEUED, RUNNING, QueuedJob, Store
 from segmentation.web.upload import Upload
+from segmentation.web.watch import WatchedFolder
 
 _STATIC = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _WIDEST = 3840  # pixels of a frame that is asked for
@@ -53,6 +52,7 @@ class Server:
 
     store: Store
     runner: JobRunner
+    watched: WatchedFolder | None
     previews: PreviewProcess
     changes: Changes
     shown: ShownInputs
@@ -66,7 +66,7 @@ def make_app(server: Server) -> Starlette:
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         server.changes.attach(asyncio.get_running_loop())
-        with server.runner:
+        with server.runner, server.watched or nullcontext():
             yield
         server.previews.close()
         server.store.close()
@@ -182,7 +182,7 @@ class _Api:
                 source,
                 _number(fields, "time", 0.0, 1e9),
                 cast(View, view),
-                _options(fields),
+                parsed(fields.get("options", "")),
                 int(_number(fields, "width", 1280, _WIDEST, least=16)),
             )
         return Response(picture, media_type="image/jpeg")
@@ -190,13 +190,15 @@ class _Api:
     async def mask(self, request: Request) -> Response:
         with self._server.store.new_folder("inputs", keep=False) as folder:
             upload = await Upload(folder, self._server.longest_upload).read(request)
-            picture = await asyncio.to_thread(self._server.previews.mask, upload.stored(), _options(upload.fields))
+            picture = await asyncio.to_thread(
+                self._server.previews.mask, upload.stored(), parsed(upload.fields.get("options", ""))
+            )
         return Response(picture, media_type="image/png")
 
     async def command(self, request: Request) -> Response:
         with self._server.store.new_folder("inputs", keep=False) as folder:
             fields = (await Upload(folder, 0).read(request)).fields
-        return JSONResponse({"command": command(fields.get("name", "input.mp4"), _options(fields))})
+        return JSONResponse({"command": command(fields.get("name", "input.mp4"), parsed(fields.get("options", "")))})
 
     async def jobs(self, request: Request) -> Response:
         return JSONResponse([_shown(job) for job in self._server.store.jobs()])
@@ -205,7 +207,7 @@ class _Api:
         store = self._server.store
         with store.new_folder("inputs") as folder:
             upload = await Upload(folder, self._server.longest_upload).read(request)
-            options = _options(upload.fields)
+            options = parsed(upload.fields.get("options", ""))
             source = upload.fields.get("source", "")
             if upload.path is not None:
                 one = store.add_input(upload.stored())
@@ -234,10 +236,10 @@ class _Api:
 
     async def output(self, request: Request) -> Response:
         job = self._job(request)
-        path = self._server.store.folder / "jobs" / job.id / (job.output or "")
-        if job.output is None or not path.is_file():
+        path = self._server.store.output(job)
+        if path is None or not path.is_file():
             raise HTTPException(404, f"{job.id}: has no output; its state is {job.state}")
-        return FileResponse(path, filename=job.output, media_type=_media_type(job.output))
+        return FileResponse(path, filename=path.name, media_type=_media_type(path.name))
 
     async def events(self, request: Request) -> Response:
         id = self._job(request).id
@@ -261,7 +263,7 @@ class _Api:
 def _shown(job: QueuedJob) -> dict[str, object]:
     """Returns a job without the places of the server's files."""
     shown = asdict(job)
-    del shown["source"]
+    del shown["source"], shown["target"]
     return shown | {"command": command(job.name, job.options), "under_way": job.state in (QUEUED, RUNNING)}
 
 
@@ -274,14 +276,6 @@ def _static(name: str, kind: str) -> Response:
     if not file.is_file():
         raise HTTPException(404)
     return Response(file.read_bytes(), media_type=kind)
-
-
-def _options(fields: dict[str, str]) -> Options:
-    """Returns the field `options`, checked. Raises `ConfigError`."""
-    try:
-        return checked(json.loads(fields.get("options") or "{}"))
-    except json.JSONDecodeError as exc:
-        raise ConfigError(f"options: are no JSON ({exc})") from exc
 
 
 def _number(fields: dict[str, str], name: str, default: float, most: float, least: float = 0.0) -> float:

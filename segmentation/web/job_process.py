@@ -22,9 +22,9 @@ def main() -> None:
     """Runs the job. Where the server is gone, sending progress fails, which ends the run without a file."""
     ignore_interrupts()
     with Connection(int(sys.argv[1])) as link:
-        source, name, folder, options = cast(tuple[str, str, str, Options], link.recv())
+        source, name, folder, target, options = cast(tuple[str, str, str, str | None, Options], link.recv())
         try:
-            output, complete = _run(link, source, name, Path(folder), options)
+            output, complete = _run(link, source, name, Path(folder), target, options)
             link.send(("done", output, complete))
         except BrokenPipeError:
             pass
@@ -32,16 +32,22 @@ def main() -> None:
             link.send(("failed", str(reported(exc, name)).replace(source, name)))
 
 
-def _run(link: Connection[object, object], source: str, name: str, folder: Path, options: Options) -> tuple[str, bool]:
-    """Returns the output's name, and whether no frame was lost. Raises as `segment` does."""
-    folder.mkdir(mode=0o700, exist_ok=True)
+def _run(
+    link: Connection[object, object], source: str, name: str, folder: Path, target: str | None, options: Options
+) -> tuple[str, bool]:
+    """Returns the output's name, and whether no frame was lost. Raises as `segment` does.
+
+    Without a `target` the output lies in the job's `folder`.
+    """
     options["overwrite"] = True
     config = Config(**options)  # what a killed server has begun is written again
-    target = folder / default_output(name, config).name
+    if target is None:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    output = folder / default_output(name, config).name if target is None else Path(target)
     # To this process no address is the user's own, so a private one is refused from the first.
     given = cast(BinaryIO, HttpFile(source, Access(), named=False)) if is_url(source) else source
-    report = segment(given, target, config, progress=lambda done, expected: link.send(("frames", done, expected)))
-    return target.name, report.complete
+    report = segment(given, output, config, progress=lambda done, expected: link.send(("frames", done, expected)))
+    return output.name, report.complete
 
 
 if __name__ == "__main__":

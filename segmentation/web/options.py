@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from types import UnionType
 from typing import Literal, Union, cast, get_args, get_origin
 
-from segmentation.errors import ConfigError, did_you_mean
+from segmentation.errors import ConfigError, did_you_mean, one_line
 from segmentation.options.anonymize import REGIONS
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
@@ -41,6 +42,14 @@ def checked(given: object) -> Options:
     if config.anonymize is None and config.model not in NETWORKS:
         raise ConfigError(f"model {config.model!r}: choose {', '.join(NETWORKS)}")
     return cast(Options, dict(given))
+
+
+def parsed(text: str) -> Options:
+    """Returns options that are written as JSON, none for an empty text. Raises `ConfigError`."""
+    try:
+        return checked(json.loads(text or "{}"))
+    except (json.JSONDecodeError, RecursionError) as exc:
+        raise ConfigError(f"options: are no JSON ({one_line(exc)})") from exc
 
 
 def command(name: str, options: Mapping[str, object]) -> str:

@@ -69,7 +69,7 @@ class JobRunner:
             except SegmentationError as exc:  # the work folder is full; the next job may fit
                 log.error("job %s: %s", job.id, exc)
             except OSError as exc:
-                self._store.end(job.id, FAILED, error=f"no process can be started ({exc})")
+                self._fail(job, f"{job.name}: no process can be started ({exc})")
 
     def _run(self, job: QueuedJob) -> None:
         process = LinkedProcess("segmentation.web.job_process", quiet=True)
@@ -82,13 +82,13 @@ class JobRunner:
             folder = str(self._store.folder / "jobs" / job.id)
             ended = False
             try:
-                process.link.send((job.source, job.name, folder, {**job.options, **self._limits}))
+                process.link.send((job.source, job.name, folder, job.target, {**job.options, **self._limits}))
                 while not ended:
                     ended = self._take_in(job, process.receive())
             except (EOFError, OSError):
                 pass
             if not ended and not self._closed:
-                self._store.end(job.id, FAILED, error=f"{job.name}: its process {process.describe_death()}")
+                self._fail(job, f"{job.name}: its process {process.describe_death()}")
         finally:
             with self._wake:
                 del self._processes[job.id]
@@ -104,5 +104,9 @@ class JobRunner:
             case ("done", str(output), bool(complete)):
                 self._store.end(job.id, DONE, output=output, complete=complete)
             case ("failed", str(error)):
-                self._store.end(job.id, FAILED, error=error)
+                self._fail(job, error)
         return True
+
+    def _fail(self, job: QueuedJob, error: str) -> None:
+        if self._store.end(job.id, FAILED, error=error) and job.target is not None:  # nobody has asked for it
+            log.error("%s", error)

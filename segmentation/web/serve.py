@@ -12,7 +12,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from segmentation.errors import ConfigError, one_line
-from segmentation.options.keywords import FrameOptions
+from segmentation.options.keywords import FrameOptions, Options
 from segmentation.sessions.status_server import is_local
 from segmentation.web.app import Server, make_app
 from segmentation.web.events import Changes
@@ -20,6 +20,7 @@ from segmentation.web.preview_process import PreviewProcess
 from segmentation.web.runner import JobRunner
 from segmentation.web.shown import ShownInputs
 from segmentation.web.store import Store
+from segmentation.web.watch import WatchedFolder
 
 _MOST = 256  # connections at a time
 _PATIENCE = 10.0  # seconds that a client may take for the head of its first request
@@ -39,6 +40,8 @@ class Settings:
     longest_upload: int  # bytes
     age: float  # seconds that results are kept
     size: int  # bytes of results and uploads
+    watch: tuple[Path, Path] | None  # a folder whose files become jobs by themselves, and the one for their outputs
+    watch_options: Options  # of those jobs
 
 
 def serve(settings: Settings, started: Callable[[str], None]) -> None:
@@ -47,12 +50,17 @@ def serve(settings: Settings, started: Callable[[str], None]) -> None:
         raise ConfigError(f"host {settings.host}: others can reach it; name a file with a token, --token-file FILE")
     if settings.files is not None and not settings.files.is_dir():
         raise ConfigError(f"files {settings.files}: is no folder")
+    if settings.watch is not None:
+        _check_watched(*settings.watch)
     listening = _listen(settings.host, settings.port)
     changes = Changes()
     store = Store(settings.work, changes.announce)
+    runner = JobRunner(store, settings.jobs, settings.limits, settings.age, settings.size)
+    watched = settings.watch and WatchedFolder(store, *settings.watch, settings.watch_options, runner.wake)
     server = Server(
         store=store,
-        runner=JobRunner(store, settings.jobs, settings.limits, settings.age, settings.size),
+        runner=runner,
+        watched=watched,
         previews=PreviewProcess(settings.limits),
         changes=changes,
         shown=ShownInputs(store, settings.files),
@@ -74,6 +82,16 @@ def serve(settings: Settings, started: Callable[[str], None]) -> None:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     started(f"http://{host}:{listening.getsockname()[1]}/")
     uvicorn.Server(config).run(sockets=[listening])
+
+
+def _check_watched(folder: Path, to: Path) -> None:
+    """Makes the folder for outputs. Raises `ConfigError`."""
+    if not folder.is_dir():
+        raise ConfigError(f"watch {folder}: is no folder")
+    try:
+        to.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise ConfigError(f"to {to}: can't be made ({one_line(exc)})") from exc
 
 
 class _Protocol(H11Protocol):

@@ -12,7 +12,7 @@ from segmentation.web.store import Store, StoredInput
 
 _PREFIX = "files/"
 _MOST = 1000  # files of the folder
-_SUFFIXES = {
+SUFFIXES = {
     *(".mp4", ".mov", ".m4v", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".mts", ".m2ts", ".gif", ".wmv", ".flv"),
     *(".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".heic", ".avif"),
 }
@@ -34,7 +34,7 @@ class ShownInputs:
         if id.startswith(_PREFIX) and self._folder is not None:
             path = Path(os.path.realpath(self._folder / id.removeprefix(_PREFIX)))
             # A link out of the folder leads to no file that the server may show.
-            if path.is_relative_to(self._folder) and path.is_file() and path.suffix.lower() in _SUFFIXES:
+            if path.is_relative_to(self._folder) and path.is_file() and path.suffix.lower() in SUFFIXES:
                 return StoredInput(id, path.name, str(path))
         for one in self._store.inputs():
             if one.id == id:
@@ -44,7 +44,7 @@ class ShownInputs:
     def _files(self) -> Iterator[StoredInput]:
         if self._folder is None:
             return
-        paths = sorted(path for path in self._folder.rglob("*") if path.suffix.lower() in _SUFFIXES)
+        paths = sorted(path for path in self._folder.rglob("*") if path.suffix.lower() in SUFFIXES)
         for path in paths[:_MOST]:
             name = path.relative_to(self._folder).as_posix()
             yield StoredInput(_PREFIX + name, name, str(path))

@@ -14,18 +14,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from secrets import token_hex
+from typing import NamedTuple
 
 from segmentation.errors import ConfigError, OutputError, one_line
+from segmentation.system.file_state import FileState
 
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = "queued", "running", "done", "failed", "cancelled"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS inputs (id TEXT PRIMARY KEY, created REAL, name TEXT, path TEXT);
 CREATE TABLE IF NOT EXISTS jobs (
     number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, created REAL, ended REAL, name TEXT, source TEXT,
-    options TEXT, state TEXT, frames INTEGER, expected INTEGER, error TEXT, output TEXT, complete INTEGER);
+    options TEXT, state TEXT, frames INTEGER, expected INTEGER, error TEXT, output TEXT, complete INTEGER, target TEXT);
 CREATE INDEX IF NOT EXISTS states ON jobs (state, number);
+CREATE TABLE IF NOT EXISTS taken (path TEXT PRIMARY KEY, size INTEGER, modified INTEGER, target TEXT);
 """
-_COLUMNS = "id, created, ended, name, source, options, state, frames, expected, error, output, complete"
+_COLUMNS = "id, created, ended, name, source, options, state, frames, expected, error, output, complete, target"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,14 @@ class StoredInput:
     id: str
     name: str
     path: str
+
+
+class TakenFile(NamedTuple):
+    """A file of a watched folder, as it was when a job was made for it."""
+
+    size: int
+    modified: int
+    target: str | None  # that job's
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +64,7 @@ class QueuedJob:
     error: str | None = None
     output: str | None = None
     complete: bool = True  # of a job that is done: no frame was lost
+    target: str | None = None  # the file to write, where it is not one of the job's own folder
 
     @property
     def over(self) -> bool:
@@ -89,6 +101,12 @@ class Store:
             for left in (path for path in (folder / kind).iterdir() if path.name not in known):
                 shutil.rmtree(left, ignore_errors=True)
 
+    def output(self, job: QueuedJob) -> Path | None:
+        """Returns the file that a job has written."""
+        if job.output is None:
+            return None
+        return Path(job.target) if job.target is not None else self.folder / "jobs" / job.id / job.output
+
     def close(self) -> None:
         """Gives the folder back."""
         self._rows.close()
@@ -118,11 +136,26 @@ class Store:
         """Returns the uploaded files, the latest first."""
         return [StoredInput(*row) for row in self._do("SELECT id, name, path FROM inputs ORDER BY created DESC")]
 
-    def add(self, job: QueuedJob) -> None:
-        """Puts a job at the queue's end. Raises `OutputError`."""
-        marks = ", ".join("?" * 12)
-        self._do(f"INSERT INTO jobs ({_COLUMNS}) VALUES ({marks})", *_row(job))
+    def add(self, job: QueuedJob, taken: FileState | None = None) -> None:
+        """Puts a job at the queue's end, and with it notes the file that it was made for. Raises `OutputError`."""
+        marks = ", ".join("?" * len(_COLUMNS.split(",")))
+        with self._lock:
+            self._do("BEGIN IMMEDIATE")
+            try:
+                self._do(f"INSERT INTO jobs ({_COLUMNS}) VALUES ({marks})", *_row(job))
+                if taken is not None:
+                    values = taken.path, taken.size, taken.modified, job.target
+                    self._do("INSERT OR REPLACE INTO taken VALUES (?, ?, ?, ?)", *values)
+                self._do("COMMIT")
+            except OutputError:
+                if self._rows.in_transaction:
+                    self._rows.rollback()
+                raise
         self.changed()
+
+    def taken(self) -> dict[str, TakenFile]:
+        """Returns the files for which jobs were made by themselves, by their paths."""
+        return {path: TakenFile(*row) for path, *row in self._do("SELECT path, size, modified, target FROM taken")}
 
     def job(self, id: str) -> QueuedJob | None:
         """Returns the job with its progress at this moment."""
@@ -204,7 +237,7 @@ class Store:
                 (self.forget if kind == "jobs" else self.forget_input)(id)
 
     def _read(self, row: sqlite3.Row) -> QueuedJob:
-        id, created, ended, name, source, options, state, frames, expected, error, output, complete = row
+        id, created, ended, name, source, options, state, frames, expected, error, output, complete, target = row
         frames, expected = self._progress.get(id, (frames, expected))
         return QueuedJob(
             id,
@@ -219,6 +252,7 @@ class Store:
             error,
             output,
             bool(complete),
+            target,
         )
 
     def _do(self, statement: str, *values: object) -> list[sqlite3.Row]:
@@ -244,6 +278,7 @@ def _row(job: QueuedJob) -> tuple[object, ...]:
         job.error,
         job.output,
         job.complete,
+        job.target,
     )
 
 

@@ -57,6 +57,7 @@ def _run(options: argparse.Namespace) -> int:
             longest_upload=options.max_upload,
             age=options.keep_for,
             size=options.keep_size,
+            private="private" in options.allow,
             watch=_watched(options.watch, options.to),
             watch_options=parsed(options.options),
         )
@@ -120,6 +121,7 @@ def make_serve_parser() -> argparse.ArgumentParser:
     add("--to", type=Path, metavar="FOLDER", help="for the outputs of --watch")
     add("--options", default="", metavar="JSON", help='of the jobs of --watch, such as \'{"effect": "blur:40"}\'')
     add("--token-file", type=Path, metavar="FILE", help="holds the token that every request needs (default: none)")
+    add("--allow", action="append", default=[], choices=["private"], help="webhooks of private addresses")
     add("--jobs", type=_count, metavar="N", help="at a time (default: as the command has it)")
     add("--max-upload", type=_bytes, metavar="BYTES", default=_bytes("4G"), help="longest upload (default: 4G)")
     add("--max-pixels", type=int, metavar="N", help="refuse larger frames (default: 134217728)")

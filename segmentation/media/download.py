@@ -19,7 +19,7 @@ import threading
 import time
 import weakref
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, responses
@@ -295,9 +295,11 @@ class _Download:
 
     def _follow(self) -> TimedResponse:
         """Asks for the file, and for that to which the answer redirects."""
-        opener, address = _opener(self._check), self._address
+        opener, address = checked_opener(self._check), self._address
         for _ in range(_MOST_REDIRECTS + 1):
-            request = _request(address, self._first)
+            if not is_http(address):
+                raise DownloadError("is redirected to what is no http(s) address")
+            request = request_for(address, {"Range": f"bytes={self._first}-", "Accept": "*/*"})
             try:
                 response: TimedResponse = opener.open(request, timeout=2 * STALL)  # `take` gives up before
             except URLError as exc:
@@ -314,7 +316,7 @@ class _Download:
         peer: tuple[str, int] = connection.sock.getpeername()[:2]
         if self._named and not self._access.named:
             self._access.named.add(peer)
-        if not (self._access.private or peer in self._access.named or _is_public(peer[0])):
+        if not (self._access.private or peer in self._access.named or is_public(peer[0])):
             place = f"the private address {peer[0]} ({connection.host})"
             raise DownloadError(f"leads to {place}, which is refused; allow it with --allow private")
 
@@ -330,8 +332,11 @@ class _Download:
         self._missing, self._patience = "data", STALL
 
 
-def _opener(check: Callable[[HTTPConnection], None]) -> OpenerDirector:
-    """Returns an opener that uses the environment's proxies. It calls `check` before a request is sent."""
+def checked_opener(check: Callable[[HTTPConnection], None]) -> OpenerDirector:
+    """Returns an opener that uses the environment's proxies, and follows no redirect.
+
+    It calls `check` before a request is sent, where an `OSError` becomes the reason of an `URLError`.
+    """
 
     class Connection(HTTPConnection):
         response_class = TimedResponse
@@ -358,24 +363,34 @@ def _opener(check: Callable[[HTTPConnection], None]) -> OpenerDirector:
     return opener
 
 
-def _is_public(ip: str) -> bool:
+def is_public(ip: str) -> bool:
+    """Returns whether an IP address is neither private, of this machine, link-local nor multicast."""
     address = ipaddress.ip_address(ip.partition("%")[0])
     mapped = getattr(address, "ipv4_mapped", None)  # ::ffff:10.0.0.1
     return (mapped or address).is_global and not (mapped or address).is_multicast
 
 
-def _request(address: str, first: int) -> Request:
-    """Returns the request for the bytes from `first` on. User and password become a header."""
+def is_http(address: str) -> bool:
+    """Returns whether an address is one of http(s), with a host. Raises `ValueError` where it can't be one."""
     parts = urlsplit(address)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise DownloadError("is redirected to what is no http(s) address")
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
+
+
+def request_for(address: str, headers: Mapping[str, str], data: bytes | None = None) -> Request:
+    """Returns the request for an address, with `data` a POST. User and password become a header.
+
+    Raises `ValueError` for a host that can't be a name.
+    """
+    parts = urlsplit(address)
     host = parts.netloc.rpartition("@")[2].encode("idna").decode()
     plain = urlunsplit((parts.scheme, host, parts.path, parts.query, ""))
-    headers = {"User-Agent": f"segmentation/{__version__}", "Range": f"bytes={first}-", "Accept": "*/*"}
+    request = Request(
+        quote(plain, safe=string.punctuation), data, {"User-Agent": f"segmentation/{__version__}", **headers}
+    )
     if parts.username is not None:
         secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        headers["Authorization"] = f"Basic {b64encode(secret.encode()).decode()}"
-    return Request(quote(plain, safe=string.punctuation), headers=headers)
+        request.add_header("Authorization", f"Basic {b64encode(secret.encode()).decode()}")
+    return request
 
 
 def _refusal(status: int) -> str:

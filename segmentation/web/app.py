@@ -31,6 +31,7 @@ from segmentation.media.input import is_url
 from segmentation.sessions.prometheus import CONTENT_TYPE, head, labels
 from segmentation.web.events import Changes
 from segmentation.web.guard import COOKIE, Guard, cookie_of, same
+from segmentation.web.job_json import job_json
 from segmentation.web.openapi import openapi
 from segmentation.web.options import command, parsed
 from segmentation.web.preview import View
@@ -38,9 +39,10 @@ from segmentation.web.preview_process import PreviewProcess
 from segmentation.web.problems import problem, status_of
 from segmentation.web.runner import JobRunner
 from segmentation.web.shown import ShownInputs
-from segmentation.web.store import QUEUED, RUNNING, QueuedJob, Store
+from segmentation.web.store import QueuedJob, Store
 from segmentation.web.upload import Upload
 from segmentation.web.watch import WatchedFolder
+from segmentation.web.webhooks import Webhooks
 
 _STATIC = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _WIDEST = 3840  # pixels of a frame that is asked for
@@ -52,6 +54,7 @@ class Server:
 
     store: Store
     runner: JobRunner
+    webhooks: Webhooks
     watched: WatchedFolder | None
     previews: PreviewProcess
     changes: Changes
@@ -66,7 +69,7 @@ def make_app(server: Server) -> Starlette:
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         server.changes.attach(asyncio.get_running_loop())
-        with server.runner, server.watched or nullcontext():
+        with server.webhooks, server.runner, server.watched or nullcontext():
             yield
         server.previews.close()
         server.store.close()
@@ -201,13 +204,14 @@ class _Api:
         return JSONResponse({"command": command(fields.get("name", "input.mp4"), parsed(fields.get("options", "")))})
 
     async def jobs(self, request: Request) -> Response:
-        return JSONResponse([_shown(job) for job in self._server.store.jobs()])
+        return JSONResponse([job_json(job) for job in self._server.store.jobs()])
 
     async def add_job(self, request: Request) -> Response:
         store = self._server.store
         with store.new_folder("inputs") as folder:
             upload = await Upload(folder, self._server.longest_upload).read(request)
             options = parsed(upload.fields.get("options", ""))
+            webhook = self._server.webhooks.checked(upload.fields.get("webhook", ""))
             source = upload.fields.get("source", "")
             if upload.path is not None:
                 one = store.add_input(upload.stored())
@@ -219,13 +223,13 @@ class _Api:
                 else:
                     one = self._server.shown.find(source)
                     name, source = one.name, one.path
-            job = QueuedJob(token_hex(8), name, source, dict(options))
+            job = QueuedJob(token_hex(8), name, source, dict(options), webhook=webhook)
             store.add(job)
         self._server.runner.wake()
         return JSONResponse({"id": job.id}, 202, headers={"Location": f"/api/jobs/{job.id}"})
 
     async def job(self, request: Request) -> Response:
-        return JSONResponse(_shown(self._job(request)))
+        return JSONResponse(job_json(self._job(request)))
 
     async def remove_job(self, request: Request) -> Response:
         """Cancels a job that is not over; removes one that is."""
@@ -246,25 +250,20 @@ class _Api:
 
         def now() -> tuple[object, bool]:
             job = self._server.store.job(id)
-            return None if job is None else _shown(job), job is None or job.over
+            return None if job is None else job_json(job), job is None or job.over
 
         return _stream(self._server.changes.follow(now))
 
     async def all_events(self, request: Request) -> Response:
-        return _stream(self._server.changes.follow(lambda: ([_shown(job) for job in self._server.store.jobs()], False)))
+        return _stream(
+            self._server.changes.follow(lambda: ([job_json(job) for job in self._server.store.jobs()], False))
+        )
 
     def _job(self, request: Request) -> QueuedJob:
         job = self._server.store.job(request.path_params["id"])
         if job is None:
             raise HTTPException(404, f"{request.path_params['id']}: no such job")
         return job
-
-
-def _shown(job: QueuedJob) -> dict[str, object]:
-    """Returns a job without the places of the server's files."""
-    shown = asdict(job)
-    del shown["source"], shown["target"]
-    return shown | {"command": command(job.name, job.options), "under_way": job.state in (QUEUED, RUNNING)}
 
 
 def _stream(events: AsyncIterator[str]) -> Response:

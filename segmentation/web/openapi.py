@@ -31,6 +31,10 @@ def openapi() -> dict[str, object]:
     """Returns the description as OpenAPI 3.1."""
     job, input, jobs = _json("Job"), _json("Input"), _json("Job", several=True)
     of_jobs = {"file": _FILE, "source": _SOURCE, "options": _OPTIONS}
+    webhook = {
+        "type": "string",
+        "description": "an http(s) address that gets the job, as JSON by POST, when it is over",
+    }
     of_frames = of_jobs | {
         "time": {"type": "number", "minimum": 0, "description": "seconds from the beginning"},
         "view": {"enum": ["result", "mask", "input"], "default": "result"},
@@ -57,7 +61,7 @@ def openapi() -> dict[str, object]:
             },
             "/api/jobs": {
                 "get": _does("Lists the latest 100 jobs", 200, jobs),
-                "post": _does("Puts a job in the queue", 202, created, body=of_jobs),
+                "post": _does("Puts a job in the queue", 202, created, body=of_jobs | {"webhook": webhook}),
             },
             "/api/jobs/{id}": {
                 "get": _does("Describes a job", 200, job, id=True),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
 from segmentation.errors import SegmentationError
 from segmentation.options.keywords import FrameOptions
@@ -16,9 +17,14 @@ log = logging.getLogger(__name__)
 class JobRunner:
     """Runs so many jobs at a time. Use it as a context manager: the next server does again what leaving it stops."""
 
-    def __init__(self, store: Store, at_a_time: int, limits: FrameOptions, age: float, size: int) -> None:
-        """`limits` are options that hold for all jobs. Results are kept for `age` seconds, in `size` bytes at most."""
-        self._store, self._limits, self._kept = store, limits, (age, size)
+    def __init__(
+        self, store: Store, at_a_time: int, limits: FrameOptions, age: float, size: int, ended: Callable[[], None]
+    ) -> None:
+        """`limits` are options that hold for all jobs. Results are kept for `age` seconds, in `size` bytes at most.
+
+        `ended` is called when a job is over.
+        """
+        self._store, self._limits, self._kept, self._ended = store, limits, (age, size), ended
         self._processes: dict[str, LinkedProcess] = {}
         self._wake = threading.Condition()
         self._closed = False
@@ -50,6 +56,7 @@ class JobRunner:
         """Ends a job that waits or runs. Returns whether there was one."""
         if not self._store.end(id, CANCELLED):
             return False
+        self._ended()
         with self._wake:
             if process := self._processes.get(id):
                 process.kill()
@@ -103,6 +110,7 @@ class JobRunner:
                 return False
             case ("done", str(output), bool(complete)):
                 self._store.end(job.id, DONE, output=output, complete=complete)
+                self._ended()
             case ("failed", str(error)):
                 self._fail(job, error)
         return True
@@ -110,3 +118,4 @@ class JobRunner:
     def _fail(self, job: QueuedJob, error: str) -> None:
         if self._store.end(job.id, FAILED, error=error) and job.target is not None:  # nobody has asked for it
             log.error("%s", error)
+        self._ended()

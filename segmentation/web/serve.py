@@ -21,6 +21,7 @@ from segmentation.web.runner import JobRunner
 from segmentation.web.shown import ShownInputs
 from segmentation.web.store import Store
 from segmentation.web.watch import WatchedFolder
+from segmentation.web.webhooks import Webhooks
 
 _MOST = 256  # connections at a time
 _PATIENCE = 10.0  # seconds that a client may take for the head of its first request
@@ -40,6 +41,7 @@ class Settings:
     longest_upload: int  # bytes
     age: float  # seconds that results are kept
     size: int  # bytes of results and uploads
+    private: bool  # whether webhooks may be private addresses
     watch: tuple[Path, Path] | None  # a folder whose files become jobs by themselves, and the one for their outputs
     watch_options: Options  # of those jobs
 
@@ -55,11 +57,13 @@ def serve(settings: Settings, started: Callable[[str], None]) -> None:
     listening = _listen(settings.host, settings.port)
     changes = Changes()
     store = Store(settings.work, changes.announce)
-    runner = JobRunner(store, settings.jobs, settings.limits, settings.age, settings.size)
+    webhooks = Webhooks(store, private=settings.private)
+    runner = JobRunner(store, settings.jobs, settings.limits, settings.age, settings.size, webhooks.wake)
     watched = settings.watch and WatchedFolder(store, *settings.watch, settings.watch_options, runner.wake)
     server = Server(
         store=store,
         runner=runner,
+        webhooks=webhooks,
         watched=watched,
         previews=PreviewProcess(settings.limits),
         changes=changes,

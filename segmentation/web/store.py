@@ -24,11 +24,14 @@ _TABLES = """
 CREATE TABLE IF NOT EXISTS inputs (id TEXT PRIMARY KEY, created REAL, name TEXT, path TEXT);
 CREATE TABLE IF NOT EXISTS jobs (
     number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, created REAL, ended REAL, name TEXT, source TEXT,
-    options TEXT, state TEXT, frames INTEGER, expected INTEGER, error TEXT, output TEXT, complete INTEGER, target TEXT);
+    options TEXT, state TEXT, frames INTEGER, expected INTEGER, error TEXT, output TEXT, complete INTEGER,
+    target TEXT, webhook TEXT);
 CREATE INDEX IF NOT EXISTS states ON jobs (state, number);
 CREATE TABLE IF NOT EXISTS taken (path TEXT PRIMARY KEY, size INTEGER, modified INTEGER, target TEXT);
 """
-_COLUMNS = "id, created, ended, name, source, options, state, frames, expected, error, output, complete, target"
+_COLUMNS = (
+    "id, created, ended, name, source, options, state, frames, expected, error, output, complete, target, webhook"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ class QueuedJob:
     output: str | None = None
     complete: bool = True  # of a job that is done: no frame was lost
     target: str | None = None  # the file to write, where it is not one of the job's own folder
+    webhook: str | None = None  # http(s) address, until it has got the end
 
     @property
     def over(self) -> bool:
@@ -204,6 +208,15 @@ class Store:
         self.changed()
         return bool(changed)
 
+    def unposted(self) -> list[QueuedJob]:
+        """Returns the jobs that are over, and whose webhook has not got that."""
+        rows = self._do(f"SELECT {_COLUMNS} FROM jobs WHERE webhook IS NOT NULL AND ended IS NOT NULL")
+        return [self._read(row) for row in rows]
+
+    def posted(self, id: str) -> None:
+        """Notes that a job's webhook needs nothing more."""
+        self._do("UPDATE jobs SET webhook = NULL WHERE id = ?", id)
+
     def forget(self, id: str) -> None:
         """Removes a job that is over, with its files."""
         self._do("DELETE FROM jobs WHERE id = ?", id)
@@ -237,7 +250,7 @@ class Store:
                 (self.forget if kind == "jobs" else self.forget_input)(id)
 
     def _read(self, row: sqlite3.Row) -> QueuedJob:
-        id, created, ended, name, source, options, state, frames, expected, error, output, complete, target = row
+        id, created, ended, name, source, options, state, frames, expected, error, output, complete, *others = row
         frames, expected = self._progress.get(id, (frames, expected))
         return QueuedJob(
             id,
@@ -252,7 +265,7 @@ class Store:
             error,
             output,
             bool(complete),
-            target,
+            *others,
         )
 
     def _do(self, statement: str, *values: object) -> list[sqlite3.Row]:
@@ -279,6 +292,7 @@ def _row(job: QueuedJob) -> tuple[object, ...]:
         job.output,
         job.complete,
         job.target,
+        job.webhook,
     )
 
 

@@ -17,7 +17,7 @@ from videos import Synthetic
 
 from segmentation.errors import InputError
 from segmentation.media import download
-from segmentation.media.download import DownloadError, HttpFile, _is_public
+from segmentation.media.download import DownloadError, HttpFile, is_public
 from segmentation.media.input import open_input, probe
 from segmentation.system.access import Access
 
@@ -302,7 +302,7 @@ def test_letters_of_any_kind_may_stand_in_an_address(server: Server) -> None:
     ],
 )  # fmt: skip
 def test_which_addresses_are_public(ip: str, public: bool) -> None:
-    assert _is_public(ip) == public
+    assert is_public(ip) == public
 
 
 @pytest.mark.parametrize(("flags", "hint"), [("", "needs its index at its beginning"), ("faststart", "")])

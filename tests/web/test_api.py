@@ -147,6 +147,7 @@ REFUSED = [
     ({"options": {"region": ["1,2"]}}, 422, "region '1,2': write X,Y,WIDTH,HEIGHT"),
     ({"options": "{"}, 422, "options: are no JSON"),
     ({"options": []}, 422, "options: must be a JSON object"),
+    ({"webhook": "http://127.0.0.1/done"}, 422, "is private, which the server refuses"),
     ({"source": "files/../notes.txt"}, 404, "no such input"),
     ({"source": "files/notes.txt"}, 404, "no such input"),
     ({"source": "files/out.mp4"}, 404, "no such input"),

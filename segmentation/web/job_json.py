@@ -1,0 +1,15 @@
+"""A job as requests and webhooks get it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from segmentation.web.options import command
+from segmentation.web.store import QUEUED, RUNNING, QueuedJob
+
+
+def job_json(job: QueuedJob) -> dict[str, object]:
+    """Returns a job without the places of the server's files, and without its webhook, which may hold a password."""
+    shown = asdict(job)
+    del shown["source"], shown["target"], shown["webhook"]
+    return shown | {"command": command(job.name, job.options), "under_way": job.state in (QUEUED, RUNNING)}

@@ -263,6 +263,7 @@ class MaskedBatch:
     # (N,) on the host, once the GPU has written it: whether the mask exceeds the threshold; `None` before that is known
     found: NDArray[np.bool_] | None = None
     unknown: NDArray[np.bool_] | None = None  # (N,) likewise: whether the network gave no mask, and all is covered
+    shots: tuple[int, ...] | None = None  # N, rising: the number of each frame's shot, where cuts are looked for
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -277,6 +278,7 @@ class MaskedBatch:
             instances=self.instances if self.instances is None or memory == "cuda" else tuple(self.instances),
             found=self.found,
             unknown=self.unknown,
+            shots=self.shots,
         )
 
 

@@ -29,6 +29,7 @@ class FinishedBatch:
     levels: NDArray[np.uint8] | None = None  # (N, h, w) as they are saved
     class_map: NDArray[np.uint8] | None = None  # (N, h, w)
     instances: tuple[FrameInstances, ...] | None = None  # N
+    shots: tuple[int, ...] | None = None  # N, see `MaskedBatch`
     thumbnails: NDArray[np.float32] | None = None  # (N, h, w), see `pipeline.thumbnails`
     packets: list[list[Packet[VideoStream]]] = field(default_factory=list)  # of each video output, in their order
 

@@ -10,8 +10,8 @@ from typing import Generic, TypeAlias, TypeVar
 from segmentation.frames import Array, FrameBatch
 from segmentation.interval.propagation import Found
 from segmentation.options.keywords import Interval
+from segmentation.stages.masks.smoothing import CUT
 
-CUT = 0.1  # mean change of luma from one frame to the next, above which a new scene begins
 LONGEST = 8  # frames from key to key, at most, where the picture decides
 
 Luma = TypeVar("Luma")

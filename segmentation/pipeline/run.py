@@ -315,6 +315,7 @@ class Run:
                     levels=self._on_host(levels, count),
                     class_map=self._on_host(class_map, count),
                     instances=self._instances_read(batch),
+                    shots=batch.shots,
                     thumbnails=self._on_host(small, count),
                 )
                 copied = None if self._gpu is None else self._gpu.record_event()

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.frames import FrameBatch, Plane, VideoInfo
+from segmentation.frames import Array, FrameBatch, Plane, VideoInfo
 from segmentation.tracking.appearance import Samples
+
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu
+
+Sampler: TypeAlias = "Callable[[FrameBatch, tuple[int, int]], Array]"  # see `color_samples`
+
+
+def make_sampler(batch: FrameBatch, info: VideoInfo, pix_fmt: str, gpu: Gpu | None) -> Sampler:
+    """Returns the function that makes small pictures of batches, on the GPU if this one is there."""
+    if batch.memory == "host":
+        return lambda frames, shape: color_samples(frames, info, shape)
+    from segmentation.tracking.cuda_color_samples import CudaColorSamples  # needs PyTorch
+
+    assert gpu is not None
+    return CudaColorSamples(info, pix_fmt, gpu)
 
 
 def color_samples(batch: FrameBatch, info: VideoInfo, shape: tuple[int, int]) -> Samples:

@@ -47,7 +47,12 @@ def make_instance_steps(
     from segmentation.tracking.tracking_steps import Keeping, Tracking
 
     ids = Ids()
-    steps: list[MaskStep] = [Tracking(config, info, pix_fmt, classes, transfer, ids, trackers, gpu)]
+    steps: list[MaskStep] = []
+    if config.covers_boxes and info.live is None:  # a cut shows by the frames behind it, for which nothing live waits
+        from segmentation.tracking.anonymize.shots import Shots
+
+        steps.append(Shots(info, pix_fmt, transfer, gpu))
+    steps.append(Tracking(config, info, pix_fmt, classes, transfer, ids, trackers, gpu))
     steps += [SecondaryInference(network, info, pix_fmt, config, ids, gpu, on_gpu) for network, on_gpu in secondary]
     if config.keep is not None:
         steps.append(Keeping(Keep.parse(config.keep), info))

@@ -79,12 +79,16 @@ class Tracker:
         self._tracks: list[Track] = []
         self._ids = count(1) if ids is None else ids
         self._begun = False
+        self._shot = 0
 
-    def update(self, found: FrameInstances, time: float, colors: Colors | None = None) -> FrameInstances:
+    def update(self, found: FrameInstances, time: float, colors: Colors | None = None, shot: int = 0) -> FrameInstances:
         """Returns a frame's instances with their ids. `time` is in seconds, `colors` as large as the label map.
 
-        Without an id, which is 0, are things that were never seen before. Each has one from its second frame on.
+        Without an id, which is 0, are things that were never seen before. Each has one from its second frame on. All
+        tracks end where another `shot` begins.
         """
+        if shot != self._shot:
+            self._tracks, self._begun, self._shot = [], False, shot
         frame = found.label_map.shape
         seen = _seen(found, colors)
         self._tracks = [track for track in self._tracks if time - track.seen <= GAP]

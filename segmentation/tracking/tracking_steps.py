@@ -16,7 +16,7 @@ from segmentation.options.config import Config
 from segmentation.options.instances import Keep
 from segmentation.tracking.appearance import Colors, color_bins
 from segmentation.tracking.choice import Keeper
-from segmentation.tracking.color_samples import color_samples
+from segmentation.tracking.color_samples import Sampler, make_sampler
 from segmentation.tracking.mask_tracker import Ids, MaskTracker, MaskTracking
 from segmentation.tracking.process.tracker_processes import RemoteTracker, TrackerProcesses
 from segmentation.tracking.tracker import Tracker
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
 
 Followed: TypeAlias = tuple[FrameInstances, ...]  # of each frame of a batch
-_Sample = Callable[[FrameBatch, tuple[int, int]], Array]  # see `color_samples`
 _Follow: TypeAlias = "Callable[[MaskedBatch, Array | None, list[float]], Followed]"
 
 
@@ -53,7 +52,7 @@ class Tracking:
     def __call__(self, batches: Iterator[MaskedBatch]) -> Iterator[MaskedBatch]:
         self._transfer.enter()
         follow: _Follow | None = None
-        sample: _Sample | None = None
+        sample: Sampler | None = None
         with ExitStack() as exits:
             for batch in batches:
                 if batch.frames.repeated:  # an old picture, though its time is new: nobody is followed through a loss
@@ -62,7 +61,8 @@ class Tracking:
                     continue
                 if follow is None:  # the first batch shows whether the network has found instances
                     follow = self._components(exits) if batch.instances is None else self._given()
-                    sample = self._sampler(batch.frames) if self._colored else None
+                    if self._colored:
+                        sample = make_sampler(batch.frames, self._info, self._pix_fmt, self._gpu)
                 samples = None if sample is None else sample(batch.frames, batch.masks.shape[1:])
                 yield replace(batch, instances=follow(batch, samples, _times(batch.frames, self._info)))
 
@@ -92,19 +92,10 @@ class Tracking:
             (levels,) = self._transfer.on_host(samples)
             if levels is not None:
                 looks = (color_bins(levels[:, row]) for row in range(len(batch)))
-            followed = map(tracker.update, found, times, looks)
+            followed = map(tracker.update, found, times, looks, batch.shots or repeat(0, len(batch)))
             return tuple(replace(made, unknown=one.unknown) for made, one in zip(followed, found, strict=True))
 
         return follow
-
-    def _sampler(self, batch: FrameBatch) -> _Sample:
-        """Returns what makes small pictures of batches, on the GPU if this one is there."""
-        if batch.memory == "host":
-            return lambda frames, shape: color_samples(frames, self._info, shape)
-        from segmentation.tracking.cuda_color_samples import CudaColorSamples  # needs PyTorch
-
-        assert self._gpu is not None
-        return CudaColorSamples(self._info, self._pix_fmt, self._gpu)
 
 
 class Keeping:

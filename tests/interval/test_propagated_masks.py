@@ -20,9 +20,10 @@ from videos import Synthetic, pictures
 
 from segmentation import ConfigError, Segmenter, segment
 from segmentation.errors import DeviceMemoryError
-from segmentation.interval.key_frames import CUT, LONGEST, Seen, longest_gap, rounds
+from segmentation.interval.key_frames import LONGEST, Seen, longest_gap, rounds
 from segmentation.interval.propagation import HostPropagation
 from segmentation.stages.inference import onnxruntime
+from segmentation.stages.masks.smoothing import CUT
 
 CPU: dict[str, Any] = {"mode": "baseline", "infer": "onnxruntime", "codec": "ffv1", "effect": "mask"}
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, fields
 from fractions import Fraction
 from html import escape
+from itertools import repeat
 from pathlib import Path
 from typing import TypeAlias
 
@@ -62,8 +63,9 @@ class Audit(Sink):
         return len(self._doubts)
 
     def write(self, batch: FinishedBatch) -> None:
-        for frame, found in zip(batch.frames.frames, batch.instances or (), strict=False):
-            self._finder.add(float(self._seconds(frame.pts)), found)
+        shots = batch.shots or repeat(0)
+        for frame, found, shot in zip(batch.frames.frames, batch.instances or (), shots, strict=False):
+            self._finder.add(float(self._seconds(frame.pts)), found, shot)
 
     def finish(self, end: Fraction | None, *, fragment: bool = False) -> None:
         self._doubts = self._finder.doubts()

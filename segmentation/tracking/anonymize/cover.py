@@ -2,7 +2,7 @@
 
 A box is found or not from one frame to the next: by blur, by a turned head, by a hand before the face. So the boxes of
 one track are linked in both directions: gaps are filled, and a track is covered before its first and behind its last
-box. A batch waits for the frames that this takes. Live sources wait for none: there a track is covered behind its last
+box, but never across a cut. A batch waits for the frames that this takes. Live sources wait for none: there a track is covered behind its last
 box alone.
 """
 
@@ -39,6 +39,7 @@ Masks: TypeAlias = NDArray[np.float32]
 class _Track:
     """The boxes of one thing, in the order of their times."""
 
+    shot: int
     times: list[float] = field(default_factory=list)
     seen: list[Instance] = field(default_factory=list)
 
@@ -86,9 +87,9 @@ class CoverBoxes:
         if batch.frames.repeated:
             return
         assert batch.instances is not None, "tracking comes first"
-        for time, frame in zip(self._times(batch), batch.instances, strict=True):
+        for time, frame, shot in zip(self._times(batch), batch.instances, _shots(batch), strict=True):
             for one in frame.instances:
-                track = self._tracks.setdefault(one.id or next(self._alone), _Track())
+                track = self._tracks.setdefault(one.id or next(self._alone), _Track(shot))
                 track.times.append(time)
                 track.seen.append(one)
 
@@ -97,7 +98,10 @@ class CoverBoxes:
         if batch.frames.repeated:
             return batch
         times = self._times(batch)
-        places = [[place for track in self._tracks.values() if (place := track.at(time))] for time in times]
+        places = [
+            [place for track in self._tracks.values() if track.shot == shot and (place := track.at(time))]
+            for time, shot in zip(times, _shots(batch), strict=True)
+        ]
         old = times[-1] - AHEAD
         self._tracks = {key: track for key, track in self._tracks.items() if track.times[-1] >= old}
         return _drawn(batch, places, self._transfer)
@@ -177,6 +181,10 @@ def _draw(target: NDArray[np.uint8], box: Box, margin: float, value: int) -> Non
     center = ((left + right) / 2 - 0.5, (top + bottom) / 2 - 0.5)
     axes = (max(1.0, margin * (right - left)), max(1.0, margin * (bottom - top)))
     cv2.ellipse(target, (center, axes, 0.0), value, cv2.FILLED)
+
+
+def _shots(batch: MaskedBatch) -> tuple[int, ...]:
+    return batch.shots or (0,) * len(batch)
 
 
 def _supposed(known: Instance, box: Box) -> tuple[Instance, float]:

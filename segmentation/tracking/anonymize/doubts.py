@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -44,6 +45,7 @@ class TrackLog:
     """All that is covered of one thing, in the order of time."""
 
     label: str
+    shot: int
     sights: list[Sight] = field(default_factory=list)
 
     @property
@@ -58,13 +60,15 @@ class DoubtFinder:
     def __init__(self) -> None:
         self.tracks: dict[int, TrackLog] = {}  # by id; things without a track are left out
         self._times: list[float] = []
+        self._shots: list[int] = []  # of each time
 
-    def add(self, time: float, frame: FrameInstances) -> None:
-        """Adds the next frame, which the output shows at `time` in seconds."""
+    def add(self, time: float, frame: FrameInstances, shot: int = 0) -> None:
+        """Adds the next frame, which the output shows at `time` in seconds, and the number of its shot."""
         self._times.append(time)
+        self._shots.append(shot)
         for one in frame.instances:
             if one.id:
-                self.tracks.setdefault(one.id, TrackLog(one.label)).sights.append(Sight(time, one))
+                self.tracks.setdefault(one.id, TrackLog(one.label, shot)).sights.append(Sight(time, one))
 
     def doubts(self) -> list[DoubtfulSpan]:
         """Returns all doubtful spans, the most doubtful first."""
@@ -78,12 +82,13 @@ class DoubtFinder:
         if track.best < SURE:
             yield _doubt("weak", id, track.sights, track.sights[len(track.sights) // 2], 0.2)
         first, last = seen[0], seen[-1]
-        if first.time - self._times[0] > BEYOND and not _at_edge(first.one.box):
-            before = [time for time in self._times if time < track.sights[0].time][-1:] or [first.time]
+        times = self._times[bisect_left(self._shots, track.shot) : bisect_right(self._shots, track.shot)]
+        if first.time - times[0] > BEYOND and not _at_edge(first.one.box):
+            before = [time for time in times if time < track.sights[0].time][-1:] or [first.time]
             sight = Sight(before[0], first.one)
             yield _doubt("appears", id, [sight, first], sight, _by_size(first.one))
-        if self._times[-1] - last.time > BEYOND and not _at_edge(last.one.box):
-            behind = next((time for time in self._times if time > track.sights[-1].time), last.time)
+        if times[-1] - last.time > BEYOND and not _at_edge(last.one.box):
+            behind = next((time for time in times if time > track.sights[-1].time), last.time)
             sight = Sight(behind, last.one)
             yield _doubt("vanishes", id, [last, sight], sight, _by_size(last.one))
         yield from _gaps(id, track.sights, seen)

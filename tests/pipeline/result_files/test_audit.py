@@ -16,7 +16,7 @@ from segmentation import Config, ConfigError
 
 
 def test_a_face_that_ends_with_the_stretch_is_doubtful_where_it_is_lost(tmp_path: Path) -> None:
-    """The middle of the video is gray, so that the face of the sample is lost and comes back."""
+    """In the middle of the video the face of the sample is hidden, so that it is lost and comes back."""
     source, target, page = lost_in_the_middle(tmp_path / "in.mp4"), tmp_path / "out.mp4", tmp_path / "check.html"
     done = cli(source, "-o", target, "--anonymize", "faces", "--audit", page, "--strict", "--json")
     assert done.returncode == 4, done.stderr
@@ -38,18 +38,19 @@ def test_a_face_that_ends_with_the_stretch_is_doubtful_where_it_is_lost(tmp_path
 
 
 def lost_in_the_middle(path: Path) -> Path:
-    """The sample's first second, two seconds of gray, and its first second again."""
+    """The sample's first second, two seconds of it with gray over the face, and its first second again."""
     import av
 
     with av.open(str(SAMPLE)) as container:
         frames = [
             frame.to_ndarray(format="rgb24") for _, frame in zip(range(25), container.decode(video=0), strict=False)
         ]
-    gray = np.full_like(frames[0], 128)
+    hidden = frames[-1].copy()
+    hidden[40:270, 210:450] = 128
     with av.open(str(path), "w") as out:
         stream = out.add_stream("libx264", rate=25)
-        stream.width, stream.height, stream.pix_fmt = gray.shape[1], gray.shape[0], "yuv420p"
-        for picture in (*frames, *[gray] * 50, *frames):
+        stream.width, stream.height, stream.pix_fmt = hidden.shape[1], hidden.shape[0], "yuv420p"
+        for picture in (*frames, *[hidden] * 50, *frames):
             out.mux(stream.encode(av.VideoFrame.from_ndarray(picture, "rgb24")))
         out.mux(stream.encode(None))
     return path

@@ -69,7 +69,7 @@ class Region:
             points = ((left, top), (right, top), (right, bottom), (left, bottom))
         if len(points) < 3:
             raise ConfigError(f"{what}: write X,Y,WIDTH,HEIGHT, or the corners X,Y,X,Y,X,Y,... of a polygon")
-        begin, end = _span(times, what) if at else (0.0, math.inf)
+        begin, end = span_of(times, what) if at else (0.0, math.inf)
         return Region(text, points, percent, begin, end)
 
     def shares(self, size: tuple[int, int]) -> tuple[Point, ...]:
@@ -84,7 +84,7 @@ class Region:
         return tuple((x / size[0], y / size[1]) for x, y in corners)
 
 
-def _span(text: str, what: str) -> tuple[float, float]:
+def span_of(text: str, what: str) -> tuple[float, float]:
     """Returns the times of `FROM-TO`, of which either may be missing. Raises `ConfigError`."""
     begin, dash, end = text.partition("-")
     span = seconds(begin) if begin else 0.0, seconds(end) if end else math.inf

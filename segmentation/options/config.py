@@ -7,6 +7,7 @@ from typing import TextIO, get_args
 
 from segmentation.errors import ConfigError, did_you_mean
 from segmentation.options.anonymize import COVERS, REGIONS, Anonymize, Region
+from segmentation.options.corrections import Named
 from segmentation.options.devices import DEVICES, PROCESSORS, is_device
 from segmentation.options.effect import CHOICES, Effect, number
 from segmentation.options.instances import Keep, Pick, Place
@@ -74,6 +75,15 @@ class Config:
     region: tuple[str, ...] = option("effect and mask", (),
         "cover this rectangle or polygon too, or alone, in pixels of the upright picture, or all in percent, 50%",
         metavar="X,Y,W,H[@FROM-TO]|X,Y,X,Y,X,Y,...", repeatable=True, everyday=True, link="anonymize.md#regions")
+    except_: tuple[str, ...] = option("effect and mask", (),
+        "with --anonymize: don't cover these, by their ids or who is at this point of the upright picture then",
+        flags=("--except",), metavar="id:N,...|at X,Y@TIME", repeatable=True, of=Of.RUN,
+        link="anonymize.md#who-stays")
+    only: tuple[str, ...] = option("effect and mask", (), "with --anonymize: cover these alone", by_default="all",
+        metavar="id:N,...|at X,Y@TIME", repeatable=True, of=Of.RUN, link="anonymize.md#who-stays")
+    review: str | Path | None = option("effect and mask", None,
+        "with --anonymize: a text of corrections, a line each, as --audit proposes them", metavar="FILE", of=Of.RUN,
+        link="anonymize.md#how-to-check")
     keep_metadata: bool = option("effect and mask", False,
         "with --anonymize: keep titles, places, chapters, subtitles, cover pictures and data", of=Of.RUN)
     threshold: float = option("effect and mask", 0.5, "value of the mask where the edge lies; lower keeps more",
@@ -356,6 +366,8 @@ class Config:
                 raise ConfigError("audit: reports what --anonymize covers; add --anonymize faces")
             if self.keep_metadata:
                 raise ConfigError("keep metadata: all of it is kept anyway; it is an option of --anonymize")
+            for row in self._given_corrections():
+                raise ConfigError(f"{row.title}: corrects what --anonymize covers; add --anonymize faces")
             return
         if self.anonymize == REGIONS and not self.region:
             raise ConfigError("anonymize regions: name the places with --region")
@@ -372,10 +384,26 @@ class Config:
         chosen: dict[str, object] = {"model": wanted.model, "effect": effect.text, "invert": True, "refine": False}
         if self.audit is not None and not self.covers_boxes:
             raise ConfigError(f"audit: lists boxes, of which anonymize {self.anonymize} has none; leave out --audit")
+        self._check_corrections()
         if not self._covers_hard:
             chosen["threshold"] = min(self.threshold, SURE_COVER)
         for name, value in chosen.items():
             object.__setattr__(self, name, value)
+
+    def _given_corrections(self) -> list[Option]:
+        return [
+            row for name in ("except_", "only", "review") if getattr(self, name) != (row := self._rows[name]).default
+        ]
+
+    def _check_corrections(self) -> None:
+        """Refuses ids where nothing has any, and those that contradict each other."""
+        for text in (*self.except_, *self.only):
+            Named.parse(text)
+        for row in self._given_corrections():
+            if row.name != "review" and not self.covers_boxes:
+                raise ConfigError(f"{row.title}: chooses boxes, of which anonymize {self.anonymize} has none")
+        if self.except_ and self.only:
+            raise ConfigError("except: --only says already who is covered; leave out one of them")
 
     def _check_effects(self) -> None:
         if self.encode == "pictures":

@@ -30,10 +30,7 @@ class Keep:
         kind, colon, listed = text.partition(":")
         if kind != "id" or not colon:
             raise ConfigError(f"keep {text!r}: write id:N,N,... or {', '.join(CRITERIA)}{did_you_mean(text, CRITERIA)}")
-        ids = [part.strip() for part in listed.split(",")]
-        if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in ids):
-            raise ConfigError(f"keep {text!r}: ids are whole numbers from 1 on, such as id:3,7")
-        return Keep(frozenset(map(int, ids)))
+        return Keep(ids_of(listed, f"keep {text!r}"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +41,13 @@ class Pick:
     time: float  # seconds from the video's beginning
 
     @staticmethod
-    def parse(text: str) -> Pick:
-        """Reads `X,Y@TIME`. Raises `ConfigError`."""
+    def parse(text: str, option: str = "pick") -> Pick:
+        """Reads `X,Y@TIME`, of an option's value. Raises `ConfigError`."""
+        what = f"{option} {text!r}"
         place, at, time = text.partition("@")
-        points = _points(place, f"pick {text!r}") if at else []
+        points = _points(place, what) if at else []
         if len(points) != 1:
-            raise ConfigError(f"pick {text!r}: write X,Y@TIME, such as 640,360@2.5")
+            raise ConfigError(f"{what}: write X,Y@TIME, such as 640,360@2.5")
         return Pick(points[0], seconds(time))
 
 
@@ -77,6 +75,14 @@ class Place:
     def corners(self, size: tuple[int, int]) -> tuple[Point, ...]:
         """Returns the points in pixels of an upright picture of `size` (width, height)."""
         return in_pixels(self.points, size) if self.percent else self.points
+
+
+def ids_of(text: str, what: str) -> frozenset[int]:
+    """Returns the ids of `N,N,...`. Raises `ConfigError`, whose message begins with `what`."""
+    ids = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in ids):
+        raise ConfigError(f"{what}: ids are whole numbers from 1 on, such as id:3,7")
+    return frozenset(map(int, ids))
 
 
 def corners_of(text: str, what: str) -> tuple[tuple[Point, ...], bool]:

@@ -63,6 +63,9 @@ class RunOptions(PictureOptions, total=False):
     """The options that may differ from file to file, of `Segmenter.run()`."""
 
     also: Sequence[tuple[str, str | Path]]
+    except_: tuple[str, ...]
+    only: tuple[str, ...]
+    review: str | Path | None
     keep_metadata: bool
     smooth: float | None
     interval: Interval

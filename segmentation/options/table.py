@@ -67,7 +67,7 @@ class Option:
     @property
     def title(self) -> str:
         """Returns the name in messages."""
-        return self.name.replace("_", " ")
+        return self.name.rstrip("_").replace("_", " ")
 
     @property
     def spelled(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from fractions import Fraction
 from segmentation.frames.instances import FrameInstances
 from segmentation.frames.sinks import FinishedBatch, Sink
 from segmentation.options.config import Config
+from segmentation.options.corrections import corrected_ids
 from segmentation.options.instances import Keep
 from segmentation.options.then import is_called, parse_all
 
@@ -31,6 +32,8 @@ class FoundSink(Sink):
         self._source, self._classes, self._network = source, classes, config.model_name
         self.unknown = 0  # frames for which the network returned no numbers
         self._keep = None if config.keep is None else Keep.parse(config.keep)
+        self._boxes = config.covers_boxes
+        self._corrected = corrected_ids(config.except_, config.only, config.review)
         self._label, *others = (effect.label for effect in config.effects)
         labels = [self._label, *others, *(then.name for then in parse_all(config.then))]
         self._labels = tuple(dict.fromkeys(filter(None, labels)))
@@ -52,7 +55,7 @@ class FoundSink(Sink):
         self._frames += len(batch.frames)
         self._above += int(batch.found.sum())
         self.unknown += 0 if batch.unknown is None else int(batch.unknown.sum())
-        if self._keep is not None or self._labels:
+        if self._keep is not None or self._labels or self._boxes:
             for frame in batch.instances or ():
                 self._look_at(frame)
 
@@ -64,24 +67,30 @@ class FoundSink(Sink):
     def _look_at(self, frame: FrameInstances) -> None:
         instances = frame.instances
         self._shown.update(name for name in self._labels if any(is_called(one.label, name) for one in instances))
-        if self._keep is not None:
-            self._kept += any(one.kept for one in instances)
-            self._ids.update(one.id for one in instances if one.id)
+        self._kept += any(one.kept for one in instances)
+        self._ids.update(one.id for one in instances if one.id)
 
     def _lines(self) -> Iterable[str]:
         if self.unknown:
             yield no_numbers(self._network, covered_frames(self.unknown, self._frames))
+        if missing := sorted(self._corrected - self._ids):
+            yield self._never(missing)
         if not self._above:  # so nothing else was found either
-            if self.unknown < self._frames:
+            if self._boxes and self._ids:
+                yield f"nothing was covered in {_all(self._frames)}: all that was found is to be left"
+            elif self.unknown < self._frames:
                 yield nothing_found(self._classes, self._frames)
             return
         for label in self._labels:
             if not self._shown[label]:
                 yield nothing_found([label], self._frames)
         if self._keep is not None and (missing := sorted(self._keep.ids - self._ids)):
-            yield f"id{'s' * (len(missing) > 1)} {_listed(missing)} never appeared (there were {_listed(self._ids)})"
+            yield self._never(missing)
         elif self._keep is not None and not self._kept:
             yield f"nobody was kept in {_all(self._frames)}"
+
+    def _never(self, missing: Sequence[int]) -> str:
+        return f"id{'s' * (len(missing) > 1)} {_listed(missing)} never appeared (there were {_listed(self._ids)})"
 
 
 def nothing_found(classes: Sequence[str], frames: int) -> str:

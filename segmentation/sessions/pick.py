@@ -1,56 +1,84 @@
-"""Finds out who is at a point at a time: `--pick`."""
+"""Finds out who is at a point at a time: `--pick`, and `at` of `--except` and `--only`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from segmentation.errors import ConfigError, InputError
 from segmentation.frames.byte_source import ByteSource
 from segmentation.live.address import is_live, source_label
 from segmentation.options.config import Config
+from segmentation.options.corrections import Named
 from segmentation.options.instances import Pick
 from segmentation.pipeline.mask_stages import without_outputs
 from segmentation.pipeline.resources import Resources
 from segmentation.sessions.frame_iterator import MaskedFrame, masked_frames
 
+_LISTS = "--results FILE --results-format mot lists"
 _LATER = 0.5  # seconds after the time in which the person may get an id
 
 
 def with_picked(resources: Resources, source: str | ByteSource, config: Config) -> Config:
-    """Returns the options with `keep` in place of `pick`, for a run that sees the same frames from the first on.
+    """Returns the options with ids in place of points, for a run that sees the same frames from the first on.
 
-    The stretch up to the picked time is followed once more for that, without an output, since the id has to be known at
-    the first frame. Raises `ConfigError` for a source that can be read once only, and `InputError` if nobody is there.
+    The stretch up to the last of the times is followed once more for that, without an output, since the ids have to be
+    known at the first frame. Raises `ConfigError` for a source that can be read once only, and `InputError` if nobody
+    is at a point.
     """
-    if config.pick is None:
+    named = (*config.except_, *config.only)
+    picks = {text: pick for text in named if (pick := Named.parse(text).pick) is not None}
+    if config.pick is not None:
+        picks[config.pick] = Pick.parse(config.pick)
+    if not picks:
         return config
-    pick = Pick.parse(config.pick)
     if isinstance(source, ByteSource) or is_live(source):
-        raise ConfigError(f"pick {config.pick}: the input is read twice, so it must be a file; use --keep id:N")
-    if config.masks is not None:
-        raise ConfigError(f"pick {config.pick}: can't be used with saved masks; use --keep id:N")
-    if pick.time < config.start or (config.duration is not None and pick.time >= config.start + config.duration):
-        raise ConfigError(f"pick {config.pick}: its time is not in the stretch that is processed")
-    length = pick.time - float(config.start) + _LATER
+        raise ConfigError(f"pick {next(iter(picks))}: the input is read twice, so it must be a file; name an id, id:N")
+    for text, pick in picks.items():
+        _check(config, text, pick)
+    length = max(pick.time for pick in picks.values()) - float(config.start) + _LATER
     first_pass = replace(
-        without_outputs(config), track=config.tracker, duration=length, effect="blur", invert=False, refine=False
+        without_outputs(config), track=config.tracker, duration=length, refine=False, except_=(), only=(), review=None
     )
-    found = _found_id(resources, source, first_pass, pick)
-    if not found:
-        raise InputError(
-            f"{source_label(source)}: nobody is at {pick.point[0]:g},{pick.point[1]:g} at {pick.time:g} s; "
-            "--effect overlay --track balanced shows who is where"
-        )
-    return replace(config, track=config.tracker, pick=None, keep=f"id:{found}")
+    if config.anonymize is None:
+        first_pass = replace(first_pass, effect="blur", invert=False)
+    found = _found_ids(resources, source, first_pass, picks)
+    for text, pick in picks.items():
+        if not found[text]:
+            shows = _LISTS if config.anonymize else "--effect overlay --track balanced shows"
+            raise InputError(
+                f"{source_label(source)}: nobody is at {pick.point[0]:g},{pick.point[1]:g} at {pick.time:g} s; "
+                f"{shows} who is where"
+            )
+    if config.pick is not None:
+        return replace(config, track=config.tracker, pick=None, keep=f"id:{found[config.pick]}")
+    ids = {text: f"id:{id}" for text, id in found.items()}
+    excepted, only = (tuple(ids.get(text, text) for text in texts) for texts in (config.except_, config.only))
+    return replace(config, except_=excepted, only=only)
 
 
-def _found_id(resources: Resources, source: str, config: Config, pick: Pick) -> int:
-    """Returns the id of the instance at the point in the frame that is shown at the time, or soon after; 0 for none."""
+def _check(config: Config, text: str, pick: Pick) -> None:
+    """Raises `ConfigError` where a point can't be looked up before the run."""
+    if config.masks is not None:
+        raise ConfigError(f"pick {text}: can't be used with saved masks; use --keep id:N")
+    if pick.time < config.start or (config.duration is not None and pick.time >= config.start + config.duration):
+        raise ConfigError(f"pick {text}: its time is not in the stretch that is processed")
+
+
+def _found_ids(resources: Resources, source: str, config: Config, picks: Mapping[str, Pick]) -> dict[str, int]:
+    """Returns the ids of the instances at the points in the frames that are shown at the times, or soon after.
+
+    That is 0 for none.
+    """
+    found = dict.fromkeys(picks, 0)
     before: MaskedFrame | None = None
     for frame in masked_frames(resources, source, config):
-        if frame.seconds > pick.time:
-            for shown in (before, frame):
-                if shown is not None and (found := shown.id_at(pick.point)):
-                    return found
+        for text, pick in picks.items():
+            if not found[text] and pick.time < frame.seconds <= pick.time + _LATER:
+                shown = (one.id_at(pick.point) for one in (before, frame) if one is not None)
+                found[text] = next(filter(None, shown), 0)
         before = frame
-    return 0 if before is None else before.id_at(pick.point)
+    if before is not None:
+        late = {text: pick for text, pick in picks.items() if not found[text] and pick.time >= before.seconds}
+        found |= {text: before.id_at(pick.point) for text, pick in late.items()}
+    return found

@@ -16,7 +16,7 @@ from segmentation.errors import ConfigError, InputError, OutputError, hide_secre
 from segmentation.frames.sinks import FinishedBatch
 from segmentation.media.containers import PICTURES
 from segmentation.media.pictures.still import Pixels, Still, encode_still, read_still
-from segmentation.options.config import Config
+from segmentation.options.config import OPTIONS, Config
 from segmentation.options.keywords import PictureOptions, Quality
 from segmentation.options.table import Of
 from segmentation.pipeline.found import nothing_found
@@ -37,6 +37,9 @@ _REFUSED = {
     "then": "follows things through videos; leave it out for pictures",
     "keep": "chooses people by their ids in a video; leave it out for pictures",
     "pick": "chooses a person of a video; leave it out for pictures",
+    "except_": "chooses faces by their ids in a video; leave it out for pictures",
+    "review": "corrects a video; leave it out for pictures",
+    "only": "chooses faces by their ids in a video; leave it out for pictures",
     "count": "counts people in a video; leave it out for pictures",
     "trace": "is of the stages of videos; leave it out for pictures",
 }
@@ -105,7 +108,7 @@ class PictureRun:
             raise InputError(f"{self._source}: stopped before the first frame; nothing was written")
         for name, reason in _REFUSED.items():
             if getattr(config, name):
-                raise ConfigError(f"{name.replace('_', '-')}: {reason}")
+                raise ConfigError(f"{OPTIONS[name].title}: {reason}")
         if useless := config.given(Of.VIDEO):
             log.warning("pictures are written without %s", ", ".join(row.flag for row in useless))
             config = replace(config, codec=None, preset=None)

@@ -36,9 +36,11 @@ def make_instance_steps(
     """
     covers: list[MaskStep] = []
     if config.anonymize not in (None, REGIONS):
+        from segmentation.tracking.anonymize.corrections import Corrections
         from segmentation.tracking.anonymize.cover import CoverBoxes, CoverMasks
 
-        covers = [(CoverBoxes if config.covers_boxes else CoverMasks)(info, transfer)]
+        boxes = config.covers_boxes
+        covers = [CoverBoxes(info, transfer, Corrections(config, info).covers) if boxes else CoverMasks(info, transfer)]
     if config.tracker is None:
         return covers
     # Most runs do without these, and a start should not wait for them.

@@ -43,6 +43,17 @@ def test_people_are_covered_as_their_masks_show_them(tmp_path: Path, track: list
     assert len(np.unique(levels)) > 5, "the network's own mask, and no ellipse"
 
 
+def test_who_is_named_stays_and_ids_that_never_appear_are_said(tmp_path: Path) -> None:
+    target = tmp_path / "out.mp4"
+    options = ["--anonymize", "faces", "--max-frames", "6", "--json"]
+    done = cli(SAMPLE, "-o", target, *options, "--except", "at 320,170@0.1", "--except", "id:9")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["found"] == 0
+    assert "id 9 never appeared (there were 1" in done.stderr
+    assert "nothing was covered in 6 of 6 frames: all that was found is to be left" in done.stderr
+    assert min(int(picture[FACE].max()) for picture in pictures(target)) > 150
+
+
 def test_a_picture_is_covered_too(tmp_path: Path) -> None:
     picture = tmp_path / "in.png"
     cv2.imwrite(str(picture), cv2.cvtColor(pictures(SAMPLE)[0], cv2.COLOR_RGB2BGR))

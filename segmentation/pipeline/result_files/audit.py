@@ -35,6 +35,7 @@ _MOST = 200  # pictures of a page: a person looks at no more
 _SIDE = 360  # pixels of a picture's longer side
 _ROUNDED = 1e-3  # seconds: containers round times
 _MARK = (255, 200, 0)
+_UNSURE = {"appears": (0.5, 0.0), "vanishes": (0.0, 0.5), "gap": (0.0, 0.0)}  # seconds to cover before and behind
 _MEANING = {
     "appears": "comes into view amid the picture: is it uncovered before?",
     "vanishes": "is lost amid the picture: is it uncovered afterwards?",
@@ -51,6 +52,7 @@ class Audit(Sink):
         self._seconds, self._info, self._config = seconds, info, config
         self._finder = DoubtFinder()
         self._doubts: list[DoubtfulSpan] = []
+        self._offset: float | None = None  # seconds from times of the output to those of the video, which options name
         self._file = None if config.audit is None else PendingFile(Path(config.audit), overwrite=config.overwrite)
         if self._file is not None:
             if self._file.target.suffix.lower() not in SUFFIXES:
@@ -63,6 +65,9 @@ class Audit(Sink):
         return len(self._doubts)
 
     def write(self, batch: FinishedBatch) -> None:
+        if self._offset is None:
+            first = batch.frames.frames[0].pts
+            self._offset = float(first * self._info.time_base - self._info.start - self._seconds(first))
         shots = batch.shots or repeat(0)
         for frame, found, shot in zip(batch.frames.frames, batch.instances or (), shots, strict=False):
             self._finder.add(float(self._seconds(frame.pts)), found, shot)
@@ -77,10 +82,12 @@ class Audit(Sink):
         about, tracks = self._about(report), self._tracks()
         try:
             if self._file.target.suffix.lower() == ".json":
-                doubtful = [_rounded(doubt) for doubt in self._doubts]
+                doubtful = [_rounded(doubt) | {"correction": self._correction(doubt)} for doubt in self._doubts]
                 text = json.dumps(about | {"tracks": tracks, "doubtful": doubtful}, indent=1)
             else:
-                text = _page(about, tracks, self._doubts, self._pictures(Path(report.output), self._doubts[:_MOST]))
+                shown = self._doubts[:_MOST]
+                pictures, lines = self._pictures(Path(report.output), shown), [*map(self._correction, shown)]
+                text = _page(about, tracks, self._doubts, pictures, lines)
             with self._file as file:
                 file.create()
                 file.write(text.encode())
@@ -112,10 +119,21 @@ class Audit(Sink):
                 "end": round(track.sights[-1].time, 3),
                 "frames": len(track.sights),
                 "supposed": sum(not sight.found for sight in track.sights),
+                "left": sum(not sight.one.kept for sight in track.sights),
                 "best_score": round(track.best, 2),
             }
             for id, track in sorted(self._finder.tracks.items())
         ]
+
+    def _correction(self, doubt: DoubtfulSpan) -> str:
+        """Returns the line for `--review` that settles a doubt, where it is one."""
+        if doubt.kind == "weak":
+            return f"leave id:{doubt.id}"
+        before, behind = _UNSURE[doubt.kind]
+        offset = self._offset or 0.0
+        begin, end = max(0.0, doubt.begin + offset - before), doubt.end + offset + behind
+        left, top, right, bottom = (min(1.0, max(0.0, side)) * 100 for side in doubt.box)
+        return f"cover {left:.1f}%,{top:.1f}%,{right - left:.1f}%,{bottom - top:.1f}%@{begin:.2f}-{end:.2f}"
 
     def _pictures(self, video: Path, doubts: Sequence[DoubtfulSpan]) -> list[str]:
         """Returns a small JPEG for each span, as text for a page: of the output, with a frame where to look."""
@@ -160,12 +178,18 @@ def _rounded(doubt: DoubtfulSpan) -> Facts:
     return {name: round(value, 3) if isinstance(value, float) else value for name, value in values.items()}
 
 
-def _page(about: Facts, tracks: Sequence[Facts], doubts: Sequence[DoubtfulSpan], pictures: Sequence[str]) -> str:
+def _page(
+    about: Facts,
+    tracks: Sequence[Facts],
+    doubts: Sequence[DoubtfulSpan],
+    pictures: Sequence[str],
+    corrections: Sequence[str],
+) -> str:
     """Returns the report as a page that needs no other file."""
     spans = "".join(
         f'<figure><img src="data:image/jpeg;base64,{picture}" alt=""><figcaption><b>{_clock(doubt.look)}</b> '
-        f"{doubt.kind}: number {doubt.id} {_MEANING[doubt.kind]}</figcaption></figure>"
-        for doubt, picture in zip(doubts, pictures, strict=False)
+        f"{doubt.kind}: number {doubt.id} {_MEANING[doubt.kind]}<br><code>{correction}</code></figcaption></figure>"
+        for doubt, picture, correction in zip(doubts, pictures, corrections, strict=False)
     )
     rest = len(doubts) - len(pictures)
     more = f"<p>{rest} more spans are less doubtful; --audit FILE.json lists all.</p>" if rest > 0 else ""
@@ -175,8 +199,11 @@ def _page(about: Facts, tracks: Sequence[Facts], doubts: Sequence[DoubtfulSpan],
 figure{{display:inline-block;margin:.5em;width:{_SIDE}px;vertical-align:top}}
 td,th{{padding:.1em .8em;text-align:right}}pre{{white-space:pre-wrap}}</style>
 <h1>{len(doubts)} doubtful spans, {len(tracks)} tracks</h1>
-<p>The pictures are of the output. Look at the place in the frame: is somebody to be recognized there?</p>
-{spans}{more}<h2>Tracks</h2><table><tr><th>number<th>label<th>from, s<th>to, s<th>frames<th>supposed<th>best score{rows}
+<p>The pictures are of the output. Look at the place in the frame: is somebody to be recognized there?
+If so, write the line below the picture into a text, and run again with --review and its name. A place is
+<code>X,Y,WIDTH,HEIGHT@FROM-TO</code>, and <code>leave id:N</code> covers number N no more.</p>
+{spans}{more}<h2>Tracks</h2>
+<table><tr><th>number<th>label<th>from, s<th>to, s<th>frames<th>supposed<th>left<th>best score{rows}
 </table><h2>Run</h2><pre>{escape(json.dumps(about, indent=1))}</pre></html>
 """
 

@@ -2,15 +2,15 @@
 
 A box is found or not from one frame to the next: by blur, by a turned head, by a hand before the face. So the boxes of
 one track are linked in both directions: gaps are filled, and a track is covered before its first and behind its last
-box, but never across a cut. A batch waits for the frames that this takes. Live sources wait for none: there a track is covered behind its last
-box alone.
+box, but never across a cut. A batch waits for the frames that this takes. Live sources wait for none: there a track is
+covered behind its last box alone.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TypeAlias
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from segmentation.frames import Array, MaskedBatch, Memory, Transfer, VideoInfo
 from segmentation.frames.instances import MOST, Box, FrameInstances, Instance
+from segmentation.tracking.motion import box_iou
 from segmentation.tracking.tracker import SURE
 
 AHEAD = 1.0  # seconds: the longest gap between two boxes of a track that is filled
@@ -30,6 +31,7 @@ MARGIN = 1.42  # of an ellipse's axes to the box's sides: it holds the corners f
 _UNSEEN_MARGIN = 1.8  # the same where the box is not found but supposed
 _GROWTH = 0.012  # of a mask's height, by which masks of people grow on all sides
 _AROUND = 2  # frames before and after whose masks a frame's mask holds too
+_SAME = 0.2  # IoU of the boxes of a thing in two frames, of which the first has no id yet
 _UNTRACKED = -1  # ids from there down are of boxes without a track
 
 Masks: TypeAlias = NDArray[np.float32]
@@ -62,11 +64,15 @@ class _Track:
 class CoverBoxes:
     """A step between tracking and composite: masks that hold all that the tracks show."""
 
-    def __init__(self, info: VideoInfo, transfer: Transfer) -> None:
-        self._info, self._transfer = info, transfer
+    def __init__(
+        self, info: VideoInfo, transfer: Transfer, covers: Callable[[Instance, float], bool] = lambda one, time: True
+    ) -> None:
+        """`covers` says of a thing and a time, in seconds from the video's beginning, whether it is to be covered."""
+        self._info, self._transfer, self._covers = info, transfer, covers
         self._ahead = AHEAD if info.live is None else 0.0
         self._tracks: dict[int, _Track] = {}
         self._alone = count(_UNTRACKED, -1)
+        self._loose: dict[int, _Track] = {}  # of boxes without an id in the last frame, by their keys
 
     def __call__(self, batches: Iterator[MaskedBatch]) -> Iterator[MaskedBatch]:
         self._transfer.enter()
@@ -88,10 +94,27 @@ class CoverBoxes:
             return
         assert batch.instances is not None, "tracking comes first"
         for time, frame, shot in zip(self._times(batch), batch.instances, _shots(batch), strict=True):
+            loose: dict[int, _Track] = {}
             for one in frame.instances:
-                track = self._tracks.setdefault(one.id or next(self._alone), _Track(shot))
+                key = one.id or next(self._alone)
+                track = self._tracks.get(key) or self._begun(one, shot)
+                self._tracks[key] = track
                 track.times.append(time)
                 track.seen.append(one)
+                if not one.id:
+                    loose[key] = track
+            self._loose = loose
+
+    def _begun(self, one: Instance, shot: int) -> _Track:
+        """Returns the track for a new thing. One with an id may have been there without one in the frame before."""
+        earlier = {key: _iou(track.seen[-1].box, one.box) for key, track in self._loose.items() if track.shot == shot}
+        best = max(earlier, key=lambda key: earlier[key], default=None)
+        if not one.id or best is None or earlier[best] < _SAME:
+            return _Track(shot)
+        self._tracks.pop(best, None)  # a frame that comes late may have ended it
+        track = self._loose.pop(best)
+        track.seen = [replace(track.seen[-1], id=one.id)]
+        return track
 
     def _covered(self, batch: MaskedBatch) -> MaskedBatch:
         """Returns a batch with masks and instances of all that is there or is supposed to be."""
@@ -99,7 +122,12 @@ class CoverBoxes:
             return batch
         times = self._times(batch)
         places = [
-            [place for track in self._tracks.values() if track.shot == shot and (place := track.at(time))]
+            [
+                (replace(one, kept=self._covers(one, time - float(self._info.start))), margin)
+                for track in self._tracks.values()
+                if track.shot == shot and (place := track.at(time))
+                for one, margin in [place]
+            ]
             for time, shot in zip(times, _shots(batch), strict=True)
         ]
         old = times[-1] - AHEAD
@@ -162,15 +190,16 @@ def cover_alone(batch: MaskedBatch, transfer: Transfer) -> MaskedBatch:
 
 
 def _drawn(batch: MaskedBatch, places: Iterable[list[tuple[Instance, float]]], transfer: Transfer) -> MaskedBatch:
-    """Returns the batch with an ellipse for each thing of each frame, in masks and in label maps."""
+    """Returns the batch with an ellipse for each thing of each frame, in label maps, and of those kept in masks."""
     size: tuple[int, int] = tuple(batch.masks.shape[1:])
-    maps = []
-    for things in places:
+    maps, masks = [], np.zeros((len(batch), *size), np.float32)
+    for mask, things in zip(masks, places, strict=True):
         numbers = np.zeros(size, np.uint8)
-        for number, (one, margin) in reversed(list(enumerate(things[:MOST], 1))):
+        shown = sorted(things, key=lambda thing: not thing[0].kept)[:MOST]  # what is covered lies above what is left
+        for number, (one, margin) in reversed(list(enumerate(shown, 1))):
             _draw(numbers, one.box, margin, number)
-        maps.append(FrameInstances(instances=tuple(one for one, _ in things[:MOST]), first_map=numbers))
-    masks = np.stack([frame.first_map > 0 for frame in maps]).astype(np.float32)
+        mask[(numbers > 0) & (numbers <= sum(one.kept for one, _ in shown))] = 1
+        maps.append(FrameInstances(instances=tuple(one for one, _ in shown), first_map=numbers))
     return replace(batch, masks=_in_memory(masks, batch.masks, transfer), instances=tuple(maps))
 
 
@@ -181,6 +210,10 @@ def _draw(target: NDArray[np.uint8], box: Box, margin: float, value: int) -> Non
     center = ((left + right) / 2 - 0.5, (top + bottom) / 2 - 0.5)
     axes = (max(1.0, margin * (right - left)), max(1.0, margin * (bottom - top)))
     cv2.ellipse(target, (center, axes, 0.0), value, cv2.FILLED)
+
+
+def _iou(one: Box, other: Box) -> float:
+    return box_iou(np.array(one), np.array(other))
 
 
 def _shots(batch: MaskedBatch) -> tuple[int, ...]:

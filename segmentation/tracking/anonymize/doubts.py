@@ -77,7 +77,7 @@ class DoubtFinder:
 
     def _of(self, id: int, track: TrackLog) -> Iterator[DoubtfulSpan]:
         seen = [sight for sight in track.sights if sight.found]
-        if not seen:
+        if not seen or not any(sight.one.kept for sight in track.sights):
             return
         if track.best < SURE:
             yield _doubt("weak", id, track.sights, track.sights[len(track.sights) // 2], 0.2)

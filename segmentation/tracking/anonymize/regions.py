@@ -13,6 +13,7 @@ from segmentation.frames import Array, MaskedBatch, Memory, Transfer, VideoInfo
 from segmentation.options.anonymize import REGIONS, Region
 from segmentation.options.config import Config
 from segmentation.options.instances import Point
+from segmentation.tracking.anonymize.corrections import Corrections
 
 _FINE = 4  # bits behind the point of coordinates in a mask
 
@@ -21,8 +22,8 @@ class Regions:
     """Calling it with a batch returns it with masks that hold the regions of their times too."""
 
     def __init__(self, config: Config, info: VideoInfo, transfer: Transfer) -> None:
-        """Raises `ConfigError` for a region outside of the picture."""
-        self._regions = [Region.parse(text) for text in config.region]
+        """Raises `ConfigError` for a region outside of the picture, and for a review that can't be read."""
+        self._regions = [*map(Region.parse, config.region), *Corrections(config, info).regions]
         for region in self._regions:
             region.shares(info.upright_size)
         self._alone = config.anonymize == REGIONS

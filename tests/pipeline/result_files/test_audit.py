@@ -33,6 +33,8 @@ def test_a_face_that_ends_with_the_stretch_is_doubtful_where_it_is_lost(tmp_path
     assert done.returncode == 0, done.stderr
     about = json.loads((tmp_path / "check.json").read_text())
     assert {one["kind"] for one in about["doubtful"]} >= {"appears", "vanishes"}
+    lines = {one["kind"]: one["correction"] for one in about["doubtful"]}
+    assert re.fullmatch(r"cover (\d+\.\d%,?){4}@\d+\.\d\d-\d+\.\d\d", lines["vanishes"]), lines
     assert about["settings"]["anonymize"] == "faces" and about["frames"] == 100
     assert all(track["supposed"] < track["frames"] for track in about["tracks"])
 

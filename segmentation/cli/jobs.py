@@ -96,6 +96,8 @@ def make_jobs(sources: Sequence[Source], output: str | None, config: Config) -> 
     folder = output is not None and NAME not in output and _is_folder("output", output, several=several)
     if config.trace is not None and several:
         raise ConfigError(f"--trace {config.trace}: one file for one input; trace them apart")
+    if config.project is not None and several:
+        raise ConfigError(f"--project {config.project}: is of one video; process the inputs apart")
     jobs: list[Job] = []
     files = {_identity(source.path): source.path for source in sources if not is_url(source.path)}
     owners: dict[Path, str] = {}

@@ -37,6 +37,7 @@ from segmentation.live.reader import probe_any
 from segmentation.options.access import access_of
 from segmentation.options.command import Arguments
 from segmentation.options.config import Config
+from segmentation.options.project import with_project
 from segmentation.pipeline.machine import machine
 from segmentation.pipeline.opened_run import choose
 from segmentation.pipeline.output_paths import NAME, check_live
@@ -87,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: Arguments, stdout: Stdout) -> int:
     """Does what the arguments say; returns the exit code. Raises any error before the first input is begun."""
-    config = config_from(options)
+    config = with_project(config_from(options))
     if options.plan:
         stdout.print(_plan(config, options))
         return 0

@@ -35,7 +35,9 @@ SMALLEST = 1e-3  # share of the picture: less is noise, and no area to compare a
 
 Levels = NDArray[np.uint8]
 Whole = NDArray[np.int32]
+Flow = tuple[Map, Map]  # (h, w) each: how far to the right and down of each place something is
 Luma = TypeVar("Luma")  # what a backend keeps of a frame
+Sample = TypeVar("Sample", bound=np.generic)
 T = TypeVar("T")
 Later: TypeAlias = Callable[[], list[T]]  # waits for numbers that a GPU may still compute, and returns them
 
@@ -136,7 +138,11 @@ def small_luma(picture: NDArray[Any], model: Model) -> HostLuma:
     """Returns what is kept of one frame of the network's input (3, H, W)."""
     shares = luma_shares(model)
     luma: Map = (shares[0] * picture[0] + shares[1] * picture[1] + shares[2] * picture[2]).astype(np.float32)
-    luma += np.float32(sum(share * mean for share, mean in zip(LUMA, model.mean, strict=True)))
+    return host_luma(luma + np.float32(sum(share * mean for share, mean in zip(LUMA, model.mean, strict=True))))
+
+
+def host_luma(luma: Map) -> HostLuma:
+    """Returns what is kept of a frame's luma (H, W) in 0..1, at the size of the network's input."""
     sizes = []
     for _ in RADII:
         luma = _halved(luma)
@@ -184,19 +190,40 @@ class _Warped(NamedTuple):
 
 def _warped(luma: HostLuma, key: HostLuma, found: Found, share: float) -> _Warped:
     flow = flow_to(luma, key)
-    residual = _blurred(_map(cv2.absdiff(luma.values, _sampled(key.values, flow))), RESIDUAL_BOX)
-    weight = np.float32(share) / np.square(residual + np.float32(RESIDUAL))
-    height, width = shape = found.mask.shape
-    right, down = (_resized(part, shape) for part in flow)
-    right *= np.float32(width / luma.values.shape[1])
-    down *= np.float32(height / luma.values.shape[0])
+    residual = residual_along(luma, key, flow)
+    mask = along(np.asarray(found.mask), flow)
     class_map = None
     if found.class_map is not None:
-        class_map = _sampled(np.asarray(found.class_map), (right, down), cv2.INTER_NEAREST)
-    return _Warped(_sampled(np.asarray(found.mask), (right, down)), class_map, _resized(weight, shape), residual)
+        class_map = along(np.asarray(found.class_map), flow, cv2.INTER_NEAREST)
+    return _Warped(mask, class_map, resized(weight_of(residual, share), mask.shape), residual)
 
 
-def flow_to(luma: HostLuma, key: HostLuma) -> tuple[Map, Map]:
+def residual_along(luma: HostLuma, key: HostLuma, flow: Flow) -> Map:
+    """Returns the difference (h, w) that remains between a frame and its key along the flow, in 0..1, blurred."""
+    return _blurred(_map(cv2.absdiff(luma.values, _sampled(key.values, flow))), RESIDUAL_BOX)
+
+
+def weight_of(residual: Map, share: float) -> Map:
+    """Returns the weight of each place of a key, see `propagate`."""
+    return _map(np.float32(share) / np.square(residual + np.float32(RESIDUAL)))
+
+
+def along(layer: NDArray[Sample], flow: Flow, interpolation: int = cv2.INTER_LINEAR) -> NDArray[Sample]:
+    """Returns a layer of a key, of any size, in the places of the frame from which `flow` leads to the key."""
+    height, width = shape = layer.shape
+    right, down = (resized(part, shape) for part in flow)
+    right *= np.float32(width / flow[0].shape[1])
+    down *= np.float32(height / flow[0].shape[0])
+    return _sampled(layer, (right, down), interpolation)
+
+
+def joined(first: Flow, second: Flow) -> Flow:
+    """Returns the flow that leads along `first` and from there along `second`."""
+    right, down = (part + _sampled(behind, first) for part, behind in zip(first, second, strict=True))
+    return right, down
+
+
+def flow_to(luma: HostLuma, key: HostLuma) -> Flow:
     """Returns how far to the right and down of each place the key has it, (h, w) each, in places of `HostLuma.values`.
 
     At each size, coarse to fine, the search begins where twice the flow of the size before points. A place costs the
@@ -236,7 +263,7 @@ def _searched(here: Levels, there: Levels, coarse: tuple[Whole, Whole] | None, r
     return right + (chosen % side - radius), down + (chosen // side - radius)
 
 
-def _sampled(layer: NDArray[Any], flow: tuple[Map, Map], interpolation: int = cv2.INTER_LINEAR) -> NDArray[Any]:
+def _sampled(layer: NDArray[Any], flow: Flow, interpolation: int = cv2.INTER_LINEAR) -> NDArray[Any]:
     """Returns the layer (h, w) at the places to which the flow points, the border repeated."""
     height, width = layer.shape
     columns = flow[0] + np.arange(width, dtype=np.float32)
@@ -250,7 +277,7 @@ def _halved(layer: Map) -> Map:
     return _map(cv2.resize(layer, (-(-width // 2), -(-height // 2)), interpolation=cv2.INTER_AREA))
 
 
-def _resized(layer: Map, shape: tuple[int, ...]) -> Map:
+def resized(layer: Map, shape: tuple[int, ...]) -> Map:
     """Returns the layer at the size `shape` (h, w), bilinear."""
     return _map(cv2.resize(layer, (shape[1], shape[0]), interpolation=cv2.INTER_LINEAR))
 

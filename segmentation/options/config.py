@@ -105,6 +105,9 @@ class Config:
     masks: str | Path | None = option("model", None,
         "masks that --save-masks wrote for this input, in place of a network", metavar="FILE.mkv|FOLDER",
         of=Of.RUN | Of.SHOWING, link="output.md#saved-masks")
+    project: str | Path | None = option("effect and mask", None,
+        "correct the masks as drawn on the page of segmentation serve, with the options stored along",
+        metavar="FILE.json", of=Of.SHOWING, link="serve.md#corrections")
     track: Track | None = option("tracking", None,
         "tell people apart and give them ids: by overlap, also by motion, also by colors",
         by_default="balanced where another option needs ids, else none", of=Of.RUN | Of.FRAMES)

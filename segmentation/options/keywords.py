@@ -111,6 +111,7 @@ class Options(RunOptions, total=False):
     anonymize: str | None
     region: tuple[str, ...]
     classes: tuple[str, ...] | None
+    project: str | Path | None
     model: str | Path | Network
     labels: tuple[str, ...] | None
     mean: tuple[float, ...] | None

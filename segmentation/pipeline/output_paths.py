@@ -129,6 +129,7 @@ def check_live(source: str | ByteSource, config: Config) -> None:
             raise ConfigError("low delay: is for live sources; leave out --low-delay")
         return
     reasons = {"start": "has no beginning", "verify": "can't be read again", "masks": "is never the same"}
+    reasons["project"] = "can't be read again"
     for name, reason in reasons.items():
         if getattr(config, name):
             raise ConfigError(f"{name}: a live source {reason}; leave out --{name}")
@@ -146,6 +147,7 @@ def check_names(source: str | None, target: Target | None, config: Config) -> No
         if isinstance(path, str | Path) and not is_url(str(path))
     ]
     reads = [(source, "the input itself"), (config.masks, "what --masks reads")]
+    reads.append((config.project, "what --project reads"))
     reads.append((config.effects[0].file, "what --effect reads"))
     reads += [(effect.file, "what --also reads") for effect in config.effects[1:]]
     seen: dict[Path, str] = {}

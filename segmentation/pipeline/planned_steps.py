@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import onnxruntime as ort
@@ -13,6 +14,7 @@ from segmentation.interval.key_frames import longest_gap
 from segmentation.interval.overload import may_rise
 from segmentation.models.model import Model
 from segmentation.options.config import Config
+from segmentation.options.project import read_project
 
 if TYPE_CHECKING:
     from segmentation.models.secondary import SecondaryNetwork
@@ -49,6 +51,7 @@ def planned_steps(
     """
     return (
         *_interval(config, model, memory, live=live),
+        *([] if config.project is None else [PlannedStep("correct", "project", _about_project(config.project))]),
         *([] if config.tracker is None else [PlannedStep("track", config.tracker, f"CPU, {TRACKERS[config.tracker]}")]),
         *(
             PlannedStep(f"then {one.then.name}", f"{one.then.file}@{one.then.parent}", _about(one, frames))
@@ -71,6 +74,11 @@ def _interval(config: Config, model: Model | None, memory: Memory, *, live: bool
     if rises:
         reason += f", and one of {longest_gap(config.max_interval)} while frames wait, if that gains time"
     yield PlannedStep("interval", str(interval), reason)
+
+
+def _about_project(path: str | Path) -> str:
+    project = read_project(str(path))
+    return f"CPU, {len(project.corrections)} corrections from {path}, carried along the motion"
 
 
 def _about(network: SecondaryNetwork, frames: Memory) -> str:

@@ -34,6 +34,7 @@ from segmentation.pipeline.compositor import Compositor
 from segmentation.pipeline.fail_closed import FailClosed
 from segmentation.pipeline.found import FoundSink
 from segmentation.pipeline.mask_stages import load_network, make_transfer
+from segmentation.pipeline.mask_steps import make_mask_steps
 from segmentation.pipeline.opened_run import OpenedRun, open_run
 from segmentation.pipeline.outputs import EncodingBatch, Outputs
 from segmentation.pipeline.report import Report
@@ -48,7 +49,6 @@ from segmentation.stages.decode.timestamps import expected, within_limit
 from segmentation.stages.mask_source import MaskSource, SavedMasks
 from segmentation.stages.masks.quantize import quantize
 from segmentation.stages.masks.saved import MaskWriter
-from segmentation.tracking.instance_steps import make_instance_steps
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
@@ -267,17 +267,8 @@ class Run:
 
     def _processed(self) -> Iterator[EncodingBatch]:
         """Yields the batches that are to be encoded."""
-        trackers = self._resources.trackers(on_gpu=self._plan.on_gpu)
-        steps = make_instance_steps(
-            self._config,
-            self._info,
-            self._plan.pix_fmt,
-            self._classes,
-            self._transfer,
-            self._resources.with_crop_networks(self._opened.choices.secondary, self._plan.frame_memory),
-            trackers,
-            self._gpu,
-        )
+        resources, opened, plan = self._resources, self._opened, self._plan
+        steps = make_mask_steps(resources, opened, plan, self._classes, self._transfer, plan.frame_memory)
         return self._masks.finished(self._decoded, self._composite, self._overlap, steps)
 
     def _composite(self, batch: MaskedBatch) -> EncodingBatch:

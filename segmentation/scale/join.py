@@ -292,6 +292,8 @@ def for_pieces(config: Config, info: VideoInfo, target: Path) -> Config:
     """Returns the options with the encoder of pieces. Raises `NoPieces`, `ConfigError` and `OutputError`."""
     if config.tracker is not None or config.anonymize is not None:
         raise NoPieces("ids go on from frame to frame")
+    if config.project is not None:
+        raise NoPieces("corrections are carried from frame to frame")
     pictures = any(of_pictures(path) for path in (target, *(Path(path) for _, path in config.also)))
     if pictures or config.encode not in (None, _ENCODER) or config.effects[0].kind == "cutout":
         raise NoPieces("its encoder makes no pieces")

@@ -22,6 +22,7 @@ from segmentation.media.planes import rgb_of
 from segmentation.options.config import Config
 from segmentation.pipeline.found import no_numbers
 from segmentation.pipeline.mask_stages import MaskStages
+from segmentation.pipeline.mask_steps import make_mask_steps
 from segmentation.pipeline.opened_run import open_run
 from segmentation.pipeline.output_paths import check_live
 from segmentation.pipeline.resources import Resources
@@ -29,7 +30,6 @@ from segmentation.sessions.open_video import Moment
 from segmentation.sessions.pictures import Mask, Rgb, enlarged
 from segmentation.stages.decode import Decoder
 from segmentation.stages.decode.timestamps import within_limit
-from segmentation.tracking.instance_steps import make_instance_steps
 
 log = logging.getLogger(__name__)
 
@@ -101,11 +101,7 @@ def masked_frames(resources: Resources, given: Input | Moment, config: Config) -
                 batches = iter(decoder)
             decoded = stages.clock.steps("decode", within_limit(info, batches))
             decoded = overlap(decoded, "decoded") if info.live is None else decoded
-        trackers = resources.trackers(on_gpu=plan.on_gpu)
-        networks = resources.with_crop_networks(choices.secondary, stages.masks.memory)
-        steps = make_instance_steps(
-            stages.config, info, pix_fmt, choices.kept, stages.transfer, networks, trackers, stages.gpu
-        )
+        steps = make_mask_steps(resources, opened, plan, choices.kept, stages.transfer, stages.masks.memory)
         frames = unknown = 0
         for batch in overlap(stages.masks.finished(decoded, stages.on_host, overlap, steps), "masked"):
             if info.live is not None:

@@ -19,6 +19,7 @@ from segmentation.media.pictures.still import is_still
 from segmentation.options.access import access_of
 from segmentation.options.config import Config
 from segmentation.options.keywords import FrameOptions, Options, PictureOptions, RunOptions
+from segmentation.options.project import with_project
 from segmentation.pipeline.mask_stages import without_outputs
 from segmentation.pipeline.output_paths import (
     check_names,
@@ -59,9 +60,10 @@ class Segmenter:
     def __init__(self, config: Config | None = None, **options: Unpack[Options]) -> None:
         """Options are the fields of `Config`, given as one object or as keywords; keywords win.
 
-        Nothing is loaded yet. Raises `ConfigError`.
+        Those of a project file count where others have their defaults. Nothing is loaded yet. Raises `ConfigError`, and
+        `InputError` for a project file that can't be used.
         """
-        self.config = replace(config or Config(), **options)
+        self.config = with_project(replace(config or Config(), **options))
         self._resources = Resources(self.config)
         self._pictures = Pictures(self._resources, self.config)
 

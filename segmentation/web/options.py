@@ -1,4 +1,4 @@
-"""The options that a request may give: values alone, never names of the server's files."""
+"""The options of requests as a command line and as a JSON schema."""
 
 from __future__ import annotations
 
@@ -9,39 +9,13 @@ from pathlib import Path
 from types import UnionType
 from typing import Literal, Union, cast, get_args, get_origin
 
-from segmentation.errors import ConfigError, did_you_mean, one_line
-from segmentation.options.anonymize import REGIONS
+from segmentation.errors import ConfigError, one_line
 from segmentation.options.config import Config
-from segmentation.options.effect import Effect
 from segmentation.options.keywords import Options
+from segmentation.options.outside import NAMES, NETWORKS, checked
 from segmentation.options.table import Option, rows_of
 
-NETWORKS = ("person", "person-hq")  # the built-in ones; others are files
-EFFECTS = ("blur", "pixelate", "color", "overlay", "cutout", "mask")  # those without a file
-COVERED = ("faces", "people", REGIONS)  # likewise of `anonymize`
-NAMES = (
-    *("effect", "invert", "threshold", "feather", "smooth", "interval", "refine", "model", "track", "keep", "pick"),
-    *("start", "duration", "max_frames", "strict", "codec", "quality", "preset", "keep_start"),
-    *("anonymize", "region", "mute"),
-)
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
-
-
-def checked(given: object) -> Options:
-    """Returns the options of a request, by the names of `segment()`. Raises `ConfigError`."""
-    if not isinstance(given, Mapping):
-        raise ConfigError('options: must be a JSON object, such as {"effect": "blur:40"}')
-    for name in given:
-        if name not in NAMES:
-            raise ConfigError(f"options: {name!r} is none of a job's: {', '.join(NAMES)}{did_you_mean(name, NAMES)}")
-    config = Config(**given)
-    if Effect.parse(config.effect).kind not in EFFECTS:
-        raise ConfigError(f"effect {config.effect!r}: names a file, which jobs may not; choose {', '.join(EFFECTS)}")
-    if config.anonymize not in (None, *COVERED):
-        raise ConfigError(f"anonymize {config.anonymize!r}: names a file, which jobs may not; choose faces or people")
-    if config.anonymize is None and config.model not in NETWORKS:
-        raise ConfigError(f"model {config.model!r}: choose {', '.join(NETWORKS)}")
-    return cast(Options, dict(given))
 
 
 def parsed(text: str) -> Options:

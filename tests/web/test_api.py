@@ -140,10 +140,14 @@ def test_masks_are_those_of_the_session(served: Served, tmp_path: Path) -> None:
 
 REFUSED = [
     ({"options": {"threshold": 2}}, 422, "threshold 2.0: must be between 0 and 1, both excluded"),
-    ({"options": {"results": "/tmp/x"}}, 422, "options: 'results' is none of a job's"),
-    ({"options": {"effect": "image:/etc/passwd"}}, 422, "names a file, which jobs may not"),
+    ({"options": {"results": "/tmp/x"}}, 422, "options: 'results' is none of these"),
+    ({"options": {"effect": "image:/etc/passwd"}}, 422, "names a file, which is refused here"),
     ({"options": {"model": "/tmp/x.onnx"}}, 422, "choose person, person-hq"),
-    ({"options": {"anonymize": "plates=/tmp/x.onnx"}}, 422, "names a file, which jobs may not; choose faces or people"),
+    (
+        {"options": {"anonymize": "plates=/tmp/x.onnx"}},
+        422,
+        "names a file, which is refused here; choose faces or people",
+    ),
     ({"options": {"region": ["1,2"]}}, 422, "region '1,2': write X,Y,WIDTH,HEIGHT"),
     ({"options": "{"}, 422, "options: are no JSON"),
     ({"options": []}, 422, "options: must be a JSON object"),

@@ -1,0 +1,124 @@
+"""Corrects the masks of a run by a project file: `--project`."""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from itertools import chain, pairwise
+
+import numpy as np
+
+from segmentation.errors import ConfigError, InputError
+from segmentation.frames import Frame, MaskedBatch, Memory, Transfer, VideoInfo
+from segmentation.interval.corrections import FARTHEST, CorrectedFrame, PackedMap, carried, corrected, luma_of
+from segmentation.options.project import Correction, Project, read_project
+from segmentation.pipeline.opened_run import OpenedRun
+from segmentation.pipeline.plan import with_host_decoder
+from segmentation.stages.mask_source import MaskStep
+
+log = logging.getLogger(__name__)
+
+_BEHIND = 1.0  # seconds behind the last frame in which a time may still mean that frame
+
+
+def make_correction_steps(opened: OpenedRun, pix_fmt: str, transfer: Transfer) -> list[MaskStep]:
+    """Returns the step that corrects masks, the first behind the network, if the options name a project file.
+
+    Raises `InputError` for a file that can't be used or belongs to another video, and `ConfigError` for a source that
+    can be read once only.
+    """
+    config, info = opened.config, opened.info
+    if config.project is None:
+        return []
+    if info.live is not None or info.stream is not None:
+        raise ConfigError(f"project {config.project}: the input is read twice, so it must be a file")
+    project = read_project(str(config.project))
+    project.check(info.upright_size)
+    return [CorrectedMasks(project, opened, pix_fmt, transfer)] if project.corrections else []
+
+
+class CorrectedMasks:
+    """A step behind smoothing. The frames around the corrections are decoded once more for it, on the CPU."""
+
+    def __init__(self, project: Project, opened: OpenedRun, pix_fmt: str, transfer: Transfer) -> None:
+        self._project, self._opened, self._pix_fmt, self._transfer = project, opened, pix_fmt, transfer
+        self._step = 1 / opened.info.rate / opened.info.time_base  # ticks, nominal
+
+    def __call__(self, batches: Iterator[MaskedBatch]) -> Iterator[MaskedBatch]:
+        self._transfer.enter()
+        found = self._carried()
+        times = list(found)
+        for batch in batches:
+            own = [_nearest(found, times, frame.pts, self._step) for frame in batch.frames.frames]
+            yield batch if not any(own) else self._corrected(batch, own)
+
+    def _corrected(self, batch: MaskedBatch, own: list[PackedMap | None]) -> MaskedBatch:
+        (masks,) = self._transfer.on_host(batch.masks[: len(batch)])
+        assert masks is not None
+        pairs = zip(masks, own, strict=True)
+        made = np.stack([mask if one is None else corrected(mask, one) for mask, one in pairs])
+        memory: Memory = "host" if isinstance(batch.masks, np.ndarray) else "cuda"
+        return replace(batch, masks=self._transfer.rows(made, memory, len(batch)))
+
+    def _carried(self) -> dict[int, PackedMap]:
+        """Returns the corrections of all frames that get one, by their pts, which rise."""
+        corrections = self._project.corrections
+        frames = marked(self._frames(), corrections, self._opened.info, self._pix_fmt, self._project.name)
+        found = dict(carried(frames, len(corrections)))
+        log.info("%s: %d corrections reach %d frames", self._project.name, len(corrections), len(found))
+        return found
+
+    def _frames(self) -> Iterator[Frame]:
+        """Yields the frames that a correction may come from or go to, once more."""
+        opened, info = self._opened, self._opened.info
+        plan, corrections = opened.plan, self._project.corrections
+        decode = (with_host_decoder(plan, opened.config, info) if plan.decode.on_gpu else plan).decode
+        begin = max(0.0, corrections[0].time - float(FARTHEST / info.rate))
+        config = replace(opened.config, start=begin, duration=None, max_frames=None)
+        decoder = decode.implementation(info, self._pix_fmt, config, None)
+        last = info.start + Fraction(corrections[-1].time)
+        try:
+            for batch in decoder:
+                yield from batch.frames
+                time = batch.frames[-1].pts * info.time_base
+                if opened.end is not None and time > max(opened.end, last + 1):
+                    return
+        finally:
+            decoder.close()
+
+
+def marked(
+    frames: Iterator[Frame], corrections: tuple[Correction, ...], info: VideoInfo, pix_fmt: str, name: str
+) -> Iterator[CorrectedFrame]:
+    """Yields decoded frames with their corrections. A correction belongs to the frame that is shown at its time.
+
+    Raises `InputError`, which begins with `name`, if two belong to one frame or one lies behind the video's end.
+    """
+    left = deque(corrections)
+    half = 1 / (2 * info.rate)  # a frame's: times may be rounded
+
+    def seconds(frame: Frame) -> Fraction:
+        return frame.pts * info.time_base - info.start
+
+    for frame, following in pairwise(chain(frames, [None])):
+        assert frame is not None
+        end = None if following is None else seconds(following) - half
+        own = []
+        while left and (end is None or left[0].time < end):
+            own.append(left.popleft())
+        if end is None and own and own[-1].time > seconds(frame) + Fraction(_BEHIND):
+            raise InputError(f"{name}: its correction at {own[-1].time:g} s is behind the video's end")
+        if len(own) > 1:
+            raise InputError(f"{name}: corrections at {own[0].time:g} s and {own[1].time:g} s are of the same frame")
+        yield CorrectedFrame(frame.pts, luma_of(frame, info, pix_fmt), own[0].signed if own else None)
+
+
+def _nearest(found: dict[int, PackedMap], times: list[int], pts: int, step: Fraction) -> PackedMap | None:
+    """Returns the correction at a time, give or take half a frame: damage may move the times of the second decoding."""
+    place = bisect_left(times, pts)
+    near = min(times[max(0, place - 1) : place + 1], key=lambda time: abs(time - pts), default=None)
+    return None if near is None or 2 * abs(near - pts) > step else found[near]

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.frames import FORMATS, Frame, VideoInfo
-from segmentation.interval.key_frames import CUT
 from segmentation.interval.propagation import (
     UNLIKE,
     Flow,
@@ -33,7 +32,7 @@ from segmentation.interval.propagation import (
     resized,
     weight_of,
 )
-from segmentation.stages.masks.smoothing import Map
+from segmentation.stages.masks.smoothing import CUT, Map
 from segmentation.stages.preprocess.opencv import shrink
 
 FARTHEST = 3000  # frames before a correction that it reaches: they wait in memory, 70 kB each

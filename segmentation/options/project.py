@@ -33,7 +33,7 @@ _MOST = 10_000  # corrections
 
 
 @dataclass(frozen=True, slots=True)
-class Correction:
+class MaskCorrection:
     """One frame's correction. Its masks stay run lengths until they are used."""
 
     time: float  # seconds from the video's beginning
@@ -56,7 +56,7 @@ class Project:
     input: str  # name of the video
     size: tuple[int, int]  # width and height of its upright picture
     options: Options
-    corrections: tuple[Correction, ...]  # their times rise
+    corrections: tuple[MaskCorrection, ...]  # their times rise
 
     def check(self, size: tuple[int, int]) -> None:
         """Raises `InputError` for a video whose upright picture has another size (width, height)."""
@@ -107,14 +107,14 @@ def parse_project(data: bytes | str, name: str) -> Project:
         raise InputError(f"{name}: is no project file that can be used ({one_line(exc)})") from exc
 
 
-def _correction(given: object) -> Correction:
+def _correction(given: object) -> MaskCorrection:
     fields = _fields(given, "a correction", ("time", "size", "add", "remove"))
     time = fields["time"]
     if isinstance(time, bool) or not isinstance(time, int | float) or not 0 <= time < math.inf:
         raise ValueError(f"time {time!r}: must be seconds, 0 or more")
     size = _size(fields["size"], _LONGEST_SIDE)
     add, remove = (_runs(fields[name], size, f"{name} of {time:g} s") for name in ("add", "remove"))
-    return Correction(float(time), size, add, remove)
+    return MaskCorrection(float(time), size, add, remove)
 
 
 def _fields(given: object, what: str, names: Sequence[str]) -> dict[str, object]:

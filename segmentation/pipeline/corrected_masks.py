@@ -15,7 +15,7 @@ import numpy as np
 from segmentation.errors import ConfigError, InputError
 from segmentation.frames import Frame, MaskedBatch, Memory, Transfer, VideoInfo
 from segmentation.interval.corrections import FARTHEST, CorrectedFrame, PackedMap, carried, corrected, luma_of
-from segmentation.options.project import Correction, Project, read_project
+from segmentation.options.project import MaskCorrection, Project, read_project
 from segmentation.pipeline.opened_run import OpenedRun
 from segmentation.pipeline.plan import with_host_decoder
 from segmentation.stages.mask_source import MaskStep
@@ -92,7 +92,7 @@ class CorrectedMasks:
 
 
 def marked(
-    frames: Iterator[Frame], corrections: tuple[Correction, ...], info: VideoInfo, pix_fmt: str, name: str
+    frames: Iterator[Frame], corrections: tuple[MaskCorrection, ...], info: VideoInfo, pix_fmt: str, name: str
 ) -> Iterator[CorrectedFrame]:
     """Yields decoded frames with their corrections. A correction belongs to the frame that is shown at its time.
 

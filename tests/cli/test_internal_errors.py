@@ -63,9 +63,9 @@ def test_each_stage_fails_its_own_input_alone(
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.segmented.mp4", "z.segmented.mp4"]
 
 
-@pytest.mark.parametrize("how", [("--jobs", "3"), ("--processes", "2"), ("--workers", "local:2")])
+@pytest.mark.parametrize("how", first(2, [["--jobs", "3"], ["--processes", "2"], ["--workers", "local:2"]]))
 def test_however_the_inputs_are_shared_out(
-    how: tuple[str, str], inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    how: list[str], inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(STAGES[0], tmp_path / "site", monkeypatch)
     check(cli(inputs, "-o", tmp_path / "out", "--json", *how, *FAST), inputs)

@@ -34,6 +34,7 @@ MIXTURE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interval", [(), pytest.param(("--interval", "2"), marks=pytest.mark.slow)])
 def test_results_are_the_same_bytes_as_one_by_one(
     interval: tuple[str, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]

@@ -99,6 +99,7 @@ def test_a_report_whose_reader_has_gone_ends_as_other_programs_do(tmp_path: Path
     assert done.returncode == 141 and not done.stderr and len(times(tmp_path / "a.mp4")) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ignored", [False, True])
 def test_a_closed_terminal_finishes_the_file(people: Path, tmp_path: Path, ignored: bool) -> None:
     target = tmp_path / "a.mp4"

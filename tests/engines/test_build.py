@@ -119,6 +119,7 @@ def test_engines_of_real_networks(rtx: Variant, name: str, batch: tuple[int, int
     assert {p.suffix for p in engine.parent.iterdir()} == {".engine", ".json"}
 
 
+@pytest.mark.slow
 def test_a_model_may_say_everything_from_its_sidecar(rtx: Variant) -> None:
     """An engine is a model: the main program takes its meaning from the sidecar, and options win."""
     engine, _ = obtain(spec(rtx, "person", batch=(2, 2, 2)))
@@ -299,6 +300,7 @@ def test_a_waiting_process_takes_what_the_other_has_built(rtx: Variant, folder: 
     assert waiting.returncode == 0 and target.is_file(), seen + rest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "number",
     [signal.SIGTERM, *(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGINT, signal.SIGKILL))],

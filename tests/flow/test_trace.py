@@ -53,6 +53,7 @@ def traced(clip: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Event]:
     return events(path)
 
 
+@pytest.mark.slow
 def test_events_are_those_of_the_format(traced: list[Event]) -> None:
     assert {e["ph"] for e in traced} == {"X", "C", "M"}
     assert {e["pid"] for e in traced} == {os.getpid()}

@@ -169,6 +169,7 @@ def test_frames_may_be_iterated_over(tmp_path: Path) -> None:
     assert 0 < np.mean(apart) < 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["changes", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gather", "split", "propagate", "join"))],
@@ -185,6 +186,7 @@ def test_a_gpu_without_memory_is_named_wherever_it_shows(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interval", [pytest.param(30, marks=pytest.mark.slow), "auto"])
 def test_few_frames_wait_with_many_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interval: Any) -> None:
     """The masks are the same with as many workers as a large machine has, and frames do not pile up."""

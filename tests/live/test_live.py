@@ -138,6 +138,7 @@ def test_a_congested_network_changes_no_distance_and_loses_nothing(
     _show_their_distance(found, camera)
 
 
+@pytest.mark.slow
 def test_lost_packets_damage_frames_and_end_nothing(segmenter: Segmenter, tmp_path: Path) -> None:
     def watch(done: int, expected: int) -> None:
         camera.losing = 0.2 if 20 <= done < 50 else 0.0

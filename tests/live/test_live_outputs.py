@@ -243,6 +243,7 @@ def _listens(receiver: subprocess.Popen[str], port: int) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["rtsp", "rtmp"])
 def test_a_server_that_answers_without_end_holds_up_no_other_run(
     scheme: str, segmenter: Segmenter, tmp_path: Path

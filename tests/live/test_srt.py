@@ -58,6 +58,7 @@ def status(segmenter: Segmenter, source: str) -> StreamStatus:
     return found[-1] if found else StreamStatus(name=source, address="", state="connecting")
 
 
+@pytest.mark.slow
 def test_pictures_and_sound_arrive_in_order(segmenter: Segmenter, tmp_path: Path) -> None:
     peer, path = SrtPeer(f"&passphrase={PASSPHRASE}"), tmp_path / "out.mkv"
     with peer.sending():

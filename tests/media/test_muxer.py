@@ -87,6 +87,7 @@ def test_packets_of_sound_may_be_shorter_than_a_tick(tmp_path: Path) -> None:
     assert packets(tmp_path / "a.mkv", "audio") == packets(clip, "audio")
 
 
+@pytest.mark.slow
 def test_a_stretch_that_is_longer_than_the_video_keeps_the_sound_after_it(tmp_path: Path) -> None:
     clip = Synthetic(codec="libx264", audio="aac", pts=range(50)).write(tmp_path / "long.mkv")
     short = tmp_path / "short.mkv"  # the sound of two seconds, the picture of one

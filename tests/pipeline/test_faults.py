@@ -66,6 +66,7 @@ def test_what_the_caller_raises_is_not_explained(tmp_path: Path, batch_size: int
     assert told == list(range(batch_size, 9, batch_size)) and not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["progress", "postprocess", "output", "device", "device at once"])
 def test_a_failed_run_is_let_go_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     """Without waiting for the collector, which may not come for long: it does not see how large frames are."""

@@ -48,6 +48,7 @@ def _matters(one: Any) -> bool:
     return name.startswith(LIBRARIES) and not name.startswith(GRAPHS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

@@ -142,6 +142,7 @@ def test_a_folder_that_takes_no_files(clip: Path) -> None:
     fails(cli(clip, "-o", folder / "out.mp4"), "is a device or a link to one")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [0, 3_000, 100_000])
 @pytest.mark.parametrize("suffix", first(1, [".mp4", ".mkv"]))
 def test_full_disk(limit: int, suffix: str, people: Path, tmp_path: Path) -> None:

@@ -195,6 +195,7 @@ def test_a_video_device_is_written_by_a_pipe(options: tuple[str, ...], tmp_path:
     assert "-f v4l2 /dev/video9" in done.stderr and not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_report_and_what_is_said_name_all(tmp_path: Path) -> None:
     mask = tmp_path / "mask.mkv"
     result = cli(SAMPLE, "-o", tmp_path / "a.mkv", "--also", f"mask:{mask}", "--json", "--max-frames", 3, "--verify")
@@ -341,6 +342,7 @@ def test_all_begin_again_where_memory_does_not_suffice(
     assert [len(times(tmp_path / name)) for name in ("a.mp4", "b.mkv")] == [30, 30]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
 )
@@ -394,6 +396,7 @@ def test_segment_encoders_share_the_memory(tmp_path: Path) -> None:
     assert 4 * shared.waiting <= alone.waiting
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", first(1, ["h264", "hevc"]))
 def test_outputs_in_segments(tmp_path: Path, codec: str) -> None:
     options: dict[str, Any] = {"encode": "x264-segments", "codec": codec, "preset": "ultrafast"}

@@ -11,6 +11,7 @@ import numpy as np
 import photos
 import pytest
 from drawn import ORIENTATIONS, display_matrix
+from marks import first
 from messages import CAPTIONS, carrying, with_captions
 from program import cli
 from videos import Synthetic, pictures
@@ -35,7 +36,7 @@ def captions(path: Path) -> list[bytes]:
 
 @pytest.mark.parametrize("codec", ["h264", "hevc"])
 @pytest.mark.parametrize(
-    "how", [["--encode", "x264"], ["--encode", "x264-segments"], ["--workers", "local:2"]], ids=str
+    "how", first(2, [["--encode", "x264"], ["--encode", "x264-segments"], ["--workers", "local:2"]]), ids=str
 )
 def test_captions_stay_with_their_frames(tmp_path: Path, how: list[str], codec: str) -> None:
     source = with_captions(tmp_path / "a.mp4")

@@ -120,6 +120,7 @@ def test_a_span_that_is_shortened_leaves_the_rest_to_others(source: Path, whole:
     assert maker.join() == whole
 
 
+@pytest.mark.slow
 def test_other_streams_come_once(source: Path, whole: Made, tmp_path: Path) -> None:
     assert whole
     divided(source, tmp_path, [(0, PIECES)])
@@ -127,6 +128,7 @@ def test_other_streams_come_once(source: Path, whole: Made, tmp_path: Path) -> N
     assert times(tmp_path / "out.mp4") == times(source)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

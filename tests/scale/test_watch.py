@@ -174,6 +174,7 @@ with Workers("local:2", device="cpu", model=sys.argv[2]) as workers:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("also_workers", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_driver_that_was_stopped_takes_no_worker_for_lost(
     also_workers: bool, source: Path, expected: Made, tmp_path: Path

@@ -39,6 +39,7 @@ def workers(of: int | None = None) -> set[int]:
     return set(children(of, "process_worker"))
 
 
+@pytest.mark.slow
 def test_streams_are_shared_and_each_is_as_alone(camera: RtspServer, tmp_path: Path) -> None:
     with RtspServer() as other, Streams(**OPTIONS) as streams:
         for number, server in enumerate((camera, other, camera)):

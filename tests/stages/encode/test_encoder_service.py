@@ -54,6 +54,7 @@ def lossless(codec: Codec = "h264") -> Config:
     return Config(codec=codec, quality=0, overwrite=True)
 
 
+@pytest.mark.slow
 def test_one_process_encodes_file_after_file(
     service: EncoderService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,6 +79,7 @@ def test_a_rate_that_changes_on_the_way(tmp_path: Path) -> None:
     assert sum(sizes[1 : COUNT // 2]) > 3 * sum(sizes[COUNT // 2 :])
 
 
+@pytest.mark.slow
 def test_several_encoders_at_once(tmp_path: Path) -> None:
     """They keep their pictures apart, and a limit of sessions stops the one too many."""
     codecs = ["h264_nvenc", "hevc_nvenc", "h264_nvenc"]

@@ -45,6 +45,7 @@ def test_every_frame_comes_out(codec: Codec, count: int, tmp_path: Path) -> None
     assert sorted((p[0], p[2]) for p in packets) == [(f.pts, f.duration) for f in frames]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["h264", "hevc"])
 @pytest.mark.parametrize("name", ["out.mp4", "out.mkv", "out.mov", "out.ts"])
 @pytest.mark.parametrize("preset", [None, "medium"])

@@ -264,6 +264,7 @@ def test_a_process_that_cannot_start_is_an_error(
     assert not children() and not frames_mapped() and descriptors() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [0, 1, 35])
 @pytest.mark.parametrize("flush", [False, True])
 def test_nothing_is_left_after_close(count: int, flush: bool, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from segmentation.cli.console import Stdout, counted, fail, say
 from segmentation.cli.input_threads import in_threads
-from segmentation.cli.jobs import Job
+from segmentation.cli.jobs import Job, files_of
 from segmentation.cli.progress import BatchProgress
 from segmentation.cli.signals import Received
 from segmentation.cli.standard_streams import STANDARD, lines_out, video_in, video_out
@@ -165,7 +165,7 @@ class Batch:
             return Outcome(job.source, target=job.target)
         advance, end = progress.begin(job.source)
         # Fragments of files that exist already have names of their own.
-        before = {path for path in job.written if os.path.exists(path)}
+        before = {path for path in job.written if files_of(path)}
         try:
             job.make_folders()
             source = video_in(job.source)
@@ -236,9 +236,10 @@ def _as_fragment(report: Report, written: Sequence[Path]) -> Report:
     """
     renamed = {}
     for path in written:
-        if path.is_file():
-            fragment = path.with_suffix(f".partial{path.suffix}")
-            renamed[str(path)] = str(path.replace(fragment))
+        for file in (files := files_of(path)):
+            file.replace(file.with_suffix(f".partial{file.suffix}"))
+        if files:
+            renamed[str(path)] = str(path.with_suffix(f".partial{path.suffix}"))
     return replace(
         report,
         output=report.output and renamed.get(report.output, report.output),

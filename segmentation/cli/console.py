@@ -58,9 +58,9 @@ def lines_as(form: LogFormat) -> Iterator[None]:
         _format = before
 
 
-def shows_bars() -> bool:
-    """Returns whether stderr is a terminal, with lines for people."""
-    return console.is_terminal and _format == "text"
+def lines_are_plain() -> bool:
+    """Returns whether lines are for people, not for programs that collect them."""
+    return _format == "text"
 
 
 def say(line: str, level: int = logging.INFO) -> None:

@@ -11,7 +11,7 @@ from segmentation.cli.find_inputs import VIDEO_SUFFIXES, Source
 from segmentation.cli.standard_streams import STANDARD
 from segmentation.errors import ConfigError, hide_secrets
 from segmentation.frames.byte_source import is_fifo
-from segmentation.media.containers import CUTOUTS, NUMBER, PICTURES, numbers_of
+from segmentation.media.containers import CUTOUTS, NUMBER, PICTURES, numbered_name, numbers_of
 from segmentation.media.input import is_url
 from segmentation.media.output_stream import is_output_address
 from segmentation.options.command import JOBS_ON_GPU
@@ -62,7 +62,7 @@ class Job:
     @property
     def done(self) -> bool:
         """Returns whether all files of this run exist. Files only come into being complete."""
-        return bool(self.written) and all(map(_exists, self.written))
+        return bool(self.written) and all(map(files_of, self.written))
 
     def make_folders(self) -> None:
         """Makes the folders that are missing. Raises `OSError`."""
@@ -141,9 +141,13 @@ def _targets(
         whole |= alike
 
 
-def _exists(path: Path) -> bool:
-    """Returns whether a file exists, or one of the numbered files for which the name stands."""
-    return os.path.lexists(path) or (bool(NUMBER.search(path.name)) and bool(numbers_of(path)))
+def files_of(path: Path) -> list[Path]:
+    """Returns the file of this name, or the numbered files for which the name stands; none if there are none."""
+    if os.path.lexists(path):
+        return [path]
+    if len(NUMBER.findall(path.name)) != 1:
+        return []
+    return [path.with_name(numbered_name(path.name, number)) for number in numbers_of(path)]
 
 
 def _identity(path: str | Path) -> tuple[int, int] | None:

@@ -9,7 +9,7 @@ from types import TracebackType
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from segmentation.cli.console import console, counted, say, shows_bars
+from segmentation.cli.console import console, counted, lines_are_plain, say
 from segmentation.errors import printable
 from segmentation.live.address import is_live, source_label
 
@@ -33,7 +33,7 @@ class BatchProgress:
             _FramesColumn(about),
             TimeRemainingColumn(),
         )
-        terminal = shows_bars() and not quiet
+        terminal = console.is_terminal and lines_are_plain() and not quiet
         self._bars = Progress(*columns, console=console, disable=not terminal, transient=True)
         self._lines = not terminal and not quiet
         self._lock = threading.Lock()

@@ -69,10 +69,15 @@ def numbers_of(path: Path) -> list[int]:
     pattern, folder = name_pattern(path.name), path.parent
     names = {file.name for file in folder.iterdir() if pattern.fullmatch(file.name)} if folder.is_dir() else set()
     found = {int(match[1]) for name in names if (match := pattern.fullmatch(name))}
-    form = NUMBER.search(path.name)
+    return sorted(number for number in found if numbered_name(path.name, number) in names)
+
+
+def numbered_name(name: str, number: int) -> str:
+    """Returns the name for which a name such as `%05d.png` stands with a number."""
+    form = NUMBER.search(name)
     assert form is not None, "is_sequence"
-    before, behind = (path.name[part].replace("%%", "%") for part in (slice(form.start()), slice(form.end(), None)))
-    return sorted(number for number in found if f"{before}{form[0] % number}{behind}" in names)
+    before, behind = (name[part].replace("%%", "%") for part in (slice(form.start()), slice(form.end(), None)))
+    return f"{before}{form[0] % number}{behind}"
 
 
 def name_pattern(name: str) -> re.Pattern[str]:

@@ -127,6 +127,27 @@ def test_results_in_a_folder_are_named_by_their_format(here: Path, form: str, na
     assert [job.done for job in jobs] == [True, False]
 
 
+def test_numbered_files_of_a_stopped_run_are_fragments(
+    here: Path, session: Session, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    touch("a.mp4")
+    (here / "ids" / "a.segmented").mkdir(parents=True)
+
+    def stop(stop: threading.Event) -> None:
+        touch("ids/a.segmented/000001.png", "ids/a.segmented/000002.png")
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.wait(240)
+
+    monkeypatch.setattr(session, "during", staticmethod(stop))
+    options = ["a.mp4", "--results", "ids/", "--results-format", "png", "--skip-existing"]
+    main(options)
+    assert sorted(path.name for path in (here / "ids" / "a.segmented").iterdir()) == [
+        "000001.partial.png",
+        "000002.partial.png",
+    ]
+    assert "a.segmented.partial.mp4: stopped" in capfd.readouterr().err
+
+
 def test_a_batch_goes_on_where_it_was_interrupted(
     here: Path, session: Session, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

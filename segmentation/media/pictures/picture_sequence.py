@@ -10,7 +10,7 @@ from av.container import OutputContainer
 from av.stream import Stream
 
 from segmentation.errors import OutputError
-from segmentation.media.containers import NUMBER, name_pattern
+from segmentation.media.containers import NUMBER, name_pattern, numbered_name
 from segmentation.media.muxer import Muxer
 from segmentation.system.atomic_file import PendingFile
 from segmentation.system.safe_files import SAFE, address_of, keep_rights, move_new, remove_folder
@@ -77,7 +77,7 @@ class PendingSequence(PendingFile):
     def add(self, number: int, data: bytes) -> None:
         """Writes the file of this number to the temporary folder. Raises `OSError`."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE
-        descriptor = os.open(f"{_MARK}{self.target.name % number}", flags, 0o666, dir_fd=self._folder)
+        descriptor = os.open(f"{_MARK}{numbered_name(self.target.name, number)}", flags, 0o666, dir_fd=self._folder)
         with open(descriptor, "wb") as file:
             file.write(data)
 

@@ -24,7 +24,7 @@ from starlette.responses import (
     Response,
     StreamingResponse,
 )
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
 from segmentation.errors import ConfigError, SegmentationError, hide_secrets, reported
 from segmentation.media.input import is_url
@@ -38,7 +38,7 @@ from segmentation.web.preview import View
 from segmentation.web.preview_process import PreviewProcess
 from segmentation.web.problems import problem, status_of
 from segmentation.web.runner import JobRunner
-from segmentation.web.shown import ShownInputs
+from segmentation.web.shown import FILES, ShownInputs
 from segmentation.web.store import QueuedJob, Store
 from segmentation.web.upload import Upload
 from segmentation.web.watch import WatchedFolder
@@ -86,7 +86,7 @@ def make_app(server: Server) -> Starlette:
         Route("/api/inputs", api.inputs),
         Route("/api/inputs", api.add_input, methods=["POST"]),
         Route("/api/inputs/{id:path}", api.input),
-        Route("/api/inputs/{id}", api.remove_input, methods=["DELETE"]),
+        Route("/api/inputs/{id:path}", api.remove_input, methods=["DELETE"]),
         Route("/api/frames", api.frame, methods=["POST"]),
         Route("/api/masks", api.mask, methods=["POST"]),
         Route("/api/command", api.command, methods=["POST"]),
@@ -167,6 +167,8 @@ class _Api:
 
     async def remove_input(self, request: Request) -> Response:
         one = self._server.shown.find(request.path_params["id"])
+        if one.id.startswith(FILES):
+            raise HTTPException(403, f"{one.name}: is a file of the server's folder, and no upload; it stays")
         if self._server.store.in_use(one.path):
             raise HTTPException(409, f"{one.name}: a job reads it; cancel the job first")
         self._server.store.forget_input(one.id)
@@ -303,4 +305,8 @@ async def _failed(request: Request, exc: Exception) -> Response:
 
 async def _refused(request: Request, exc: Exception) -> Response:
     assert isinstance(exc, HTTPException)
-    return problem(HTTPStatus(exc.status_code), exc.detail)
+    answer = problem(HTTPStatus(exc.status_code), exc.detail)
+    if exc.status_code == HTTPStatus.METHOD_NOT_ALLOWED:  # several routes may have the path
+        routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+        answer.headers["Allow"] = ", ".join(sorted({method for route in routes for method in route.methods}))
+    return answer

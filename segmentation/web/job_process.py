@@ -29,7 +29,7 @@ def main() -> None:
         except BrokenPipeError:
             pass
         except Exception as exc:
-            link.send(("failed", str(reported(exc, name)).replace(source, name)))
+            link.send(("failed", str(reported(exc, name)).replace(source, name).replace(f"{folder}/", "")))
 
 
 def _run(

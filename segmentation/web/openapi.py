@@ -36,7 +36,7 @@ def openapi() -> dict[str, object]:
         "description": "an http(s) address that gets the job, as JSON by POST, when it is over",
     }
     of_frames = of_jobs | {
-        "time": {"type": "number", "minimum": 0, "description": "seconds from the beginning"},
+        "time": {"type": "number", "minimum": 0, "maximum": 1e9, "description": "seconds from the beginning"},
         "view": {"enum": ["result", "mask", "input"], "default": "result"},
         "width": {"type": "integer", "minimum": 16, "maximum": 3840, "default": 1280},
     }
@@ -70,9 +70,7 @@ def openapi() -> dict[str, object]:
             "/api/jobs/{id}/events": {
                 "get": _does("Sends the job at each change", 200, _bytes("text/event-stream"), id=True)
             },
-            "/api/jobs/{id}/output": {
-                "get": _does("Sends the output, also in ranges", 200, _bytes("video/mp4"), id=True)
-            },
+            "/api/jobs/{id}/output": {"get": _does("Sends the output, also in ranges", 200, _bytes("*/*"), id=True)},
         },
         "components": {"schemas": _schemas(), "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{}, {"token": []}],
@@ -104,7 +102,8 @@ def _does(
     if id:
         operation["parameters"] = [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
     if body is not None:
-        form = {"schema": {"type": "object", "properties": body}, "encoding": {}}
+        inputs = [{"required": [name]} for name in ("file", "source") if name in body]
+        form = {"schema": {"type": "object", "properties": body, "anyOf": inputs}, "encoding": {}}
         if "options" in body:
             form["encoding"] = {"options": {"contentType": "application/json"}}
         operation["requestBody"] = {"required": True, "content": {"multipart/form-data": form}}
@@ -121,4 +120,4 @@ def _of(name: str) -> dict[str, dict[str, str]]:
 
 
 def _bytes(kind: str) -> dict[str, object]:
-    return {kind: {"schema": {"type": "string"}}}
+    return {kind: {}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -71,6 +72,7 @@ def serve(settings: Settings, started: Callable[[str], None]) -> None:
         token=settings.token,
         longest_upload=settings.longest_upload,
     )
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it warns of each body that is none
     config = uvicorn.Config(
         make_app(server),
         http=_Protocol,

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 
 from segmentation.web.store import Store, StoredInput
 
-_PREFIX = "files/"
+FILES = "files/"  # begins the ids of the folder's files
 _MOST = 1000  # files of the folder
 SUFFIXES = {
     *(".mp4", ".mov", ".m4v", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".mts", ".m2ts", ".gif", ".wmv", ".flv"),
@@ -31,8 +31,8 @@ class ShownInputs:
 
     def find(self, id: str) -> StoredInput:
         """Returns the input with an id. Raises `HTTPException`, 404."""
-        if id.startswith(_PREFIX) and self._folder is not None:
-            path = Path(os.path.realpath(self._folder / id.removeprefix(_PREFIX)))
+        if id.startswith(FILES) and self._folder is not None:
+            path = Path(os.path.realpath(self._folder / id.removeprefix(FILES)))
             # A link out of the folder leads to no file that the server may show.
             if path.is_relative_to(self._folder) and path.is_file() and path.suffix.lower() in SUFFIXES:
                 return StoredInput(id, path.name, str(path))
@@ -47,4 +47,4 @@ class ShownInputs:
         paths = sorted(path for path in self._folder.rglob("*") if path.suffix.lower() in SUFFIXES)
         for path in paths[:_MOST]:
             name = path.relative_to(self._folder).as_posix()
-            yield StoredInput(_PREFIX + name, name, str(path))
+            yield StoredInput(FILES + name, name, str(path))

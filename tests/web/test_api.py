@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -71,6 +72,17 @@ def test_a_crash_takes_nothing_along(served: Served, tmp_path: Path) -> None:
     assert str(served.process.pid) and served.ask("healthz")[0] == 200
 
 
+def test_a_job_whose_process_is_killed_fails_alone(served: Served) -> None:
+    id = served.job({"file": SAMPLE, "options": {"smooth": 0}})
+    served.until(id, "running")
+    while not (processes := children(served.process.pid, "job_process")):
+        time.sleep(0.01)
+    os.kill(processes[0], signal.SIGKILL)
+    job = served.until(id, "failed", "done")
+    assert job["state"] == "failed" and job["error"].startswith(f"{SAMPLE.name}: its process was ended by signal 9")
+    assert served.until(served.job({"file": SAMPLE, "options": SMALL}), "failed", "done")["state"] == "done"
+
+
 def test_a_crash_of_a_preview_takes_nothing_along(served: Served) -> None:
     wanted = {"source": "files/numbered.mp4", "view": "input"}
     assert served.ask("api/frames", wanted)[0] == 200
@@ -98,8 +110,8 @@ def test_frames_are_exact(served: Served, time: float, number: int) -> None:
 
 def test_frames_show_regions_in_their_time(served: Served) -> None:
     options = {"effect": "color:#ff0000", "region": ["40,60,100,80@0.5-1", "0%,0%,10%,10%"]}
-    for time, covered in ((0.4, False), (0.5, True), (1.0, False)):
-        fields = {"source": "files/numbered.mp4", "time": str(time), "width": "320", "options": options}
+    for at, covered in ((0.4, False), (0.5, True), (1.0, False)):
+        fields = {"source": "files/numbered.mp4", "time": str(at), "width": "320", "options": options}
         picture = cv2.imdecode(np.frombuffer(served.ask("api/frames", fields)[1], np.uint8), cv2.IMREAD_COLOR_RGB)
         red = np.asarray(picture, int)[..., 0] - np.asarray(picture, int)[..., 1] > 200
         assert red[2:16, 2:28].all() and red[64:136, 44:136].all() == covered and red[64:136, 44:136].any() == covered
@@ -166,6 +178,13 @@ def test_bad_requests_get_one_line(served: Served, fields: dict[str, Any], statu
     assert answer[0] == status and text in answer[1]
 
 
+def test_methods_and_files_of_the_folder(served: Served) -> None:
+    status, _, headers = served.ask("api/jobs", method="TRACE")
+    assert (status, headers["allow"]) == (405, "GET, HEAD, POST")
+    assert detail(served.ask("api/inputs/files/numbered.mp4", method="DELETE"))[0] == 403
+    assert served.ask("api/inputs/files/numbered.mp4")[0] == 200
+
+
 def test_uploads_have_a_limit(served: Served, tmp_path: Path) -> None:
     (tmp_path / "long.mp4").write_bytes(bytes((1 << 20) + 1))
     assert detail(served.ask("api/jobs", {"file": tmp_path / "long.mp4"}))[0] == 413
@@ -219,11 +238,14 @@ def test_two_servers_in_one_folder(served: Served, tmp_path: Path) -> None:
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
-    with Served(tmp_path / "work", before=file_limit(150_000)) as served:
+    with Served(tmp_path / "work", "--files", SAMPLE.parent, before=file_limit(150_000)) as served:
         status, text = detail(served.ask("api/inputs", {"file": SAMPLE}))
         assert status == 507 and "can't be written" in text
         assert list((tmp_path / "work" / "inputs").iterdir()) == []
         assert served.json("api/jobs") == []
+        fields = {"source": f"files/{SAMPLE.name}", "options": {"codec": "ffv1", **SMALL}}
+        job = served.until(served.job(fields), "failed", "done")
+        assert job["state"] == "failed" and job["error"].startswith(f"{SAMPLE.stem}.segmented.mkv: cannot be written")
 
 
 def test_the_description_has_the_options_of_config(served: Served) -> None:

@@ -39,6 +39,7 @@ FARTHEST = 3000  # frames before a correction that it reaches: they wait in memo
 _SIDE = 448  # the longer side of the pictures in which motion is searched, as of the built-in network's input
 _SHORTEST = 16  # pixels a side of such a picture
 _LEVELS = 127
+_DETAIL = 9  # places a side: smaller areas that differ, such as an eye that closes, don't count
 _ASIDE = (4, 2)  # places of a luma, see `_settled`
 _CLEARLY = 0.002  # of luma: so much better another flow has to be
 
@@ -191,10 +192,16 @@ def _blended(found: Sequence[_Reached]) -> PackedMap:
         residual = one.residual.astype(np.float32) / np.float32(255)
         share = 1.0 if len(found) == 1 else 1 - one.steps / steps
         weight = resized(weight_of(residual, share), shape)
-        seen = resized((residual <= UNLIKE).astype(np.float32), shape)
-        total += weight * seen * one.correction.values
+        total += weight * resized(_seen(residual), shape) * one.correction.values
         weights += weight
     return PackedMap.of(total / weights)
+
+
+def _seen(residual: Map) -> Map:
+    """Returns 1 where a frame shows what the corrected one shows, else 0. Details that have changed don't count."""
+    unlike = (residual > UNLIKE).astype(np.float32)
+    areas = cv2.morphologyEx(unlike, cv2.MORPH_OPEN, np.ones((_DETAIL, _DETAIL), np.uint8))
+    return np.asarray(1 - areas, np.float32)
 
 
 def luma_of(frame: Frame, info: VideoInfo, pix_fmt: str) -> HostLuma:

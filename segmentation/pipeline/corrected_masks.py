@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
 from itertools import chain, pairwise
@@ -19,8 +18,6 @@ from segmentation.options.project import MaskCorrection, Project, read_project
 from segmentation.pipeline.opened_run import OpenedRun
 from segmentation.pipeline.plan import with_host_decoder
 from segmentation.stages.mask_source import MaskStep
-
-log = logging.getLogger(__name__)
 
 _BEHIND = 1.0  # seconds behind the last frame in which a time may still mean that frame
 
@@ -50,11 +47,20 @@ class CorrectedMasks:
 
     def __call__(self, batches: Iterator[MaskedBatch]) -> Iterator[MaskedBatch]:
         self._transfer.enter()
-        found = self._carried()
-        times = list(found)
-        for batch in batches:
-            own = [_nearest(found, times, frame.pts, self._step) for frame in batch.frames.frames]
-            yield batch if not any(own) else self._corrected(batch, own)
+        corrections = self._project.corrections
+        with closing(self._frames()) as frames:
+            shown = marked(frames, corrections, self._opened.info, self._pix_fmt, self._project.name)
+            coming = carried(shown, len(corrections))
+            near: list[tuple[int, PackedMap]] = []  # of the frames around the batch, by their pts
+            for batch in batches:
+                first, last = batch.frames.frames[0].pts, batch.frames.frames[-1].pts
+                near = [one for one in near if one[0] > first - self._step]
+                while not near or near[-1][0] <= last:
+                    if (following := next(coming, None)) is None:
+                        break
+                    near.append(following)
+                own = [_nearest(near, frame.pts, self._step) for frame in batch.frames.frames]
+                yield batch if not any(own) else self._corrected(batch, own)
 
     def _corrected(self, batch: MaskedBatch, own: list[PackedMap | None]) -> MaskedBatch:
         (masks,) = self._transfer.on_host(batch.masks[: len(batch)])
@@ -64,15 +70,7 @@ class CorrectedMasks:
         memory: Memory = "host" if isinstance(batch.masks, np.ndarray) else "cuda"
         return replace(batch, masks=self._transfer.rows(made, memory, len(batch)))
 
-    def _carried(self) -> dict[int, PackedMap]:
-        """Returns the corrections of all frames that get one, by their pts, which rise."""
-        corrections = self._project.corrections
-        frames = marked(self._frames(), corrections, self._opened.info, self._pix_fmt, self._project.name)
-        found = dict(carried(frames, len(corrections)))
-        log.info("%s: %d corrections reach %d frames", self._project.name, len(corrections), len(found))
-        return found
-
-    def _frames(self) -> Iterator[Frame]:
+    def _frames(self) -> Generator[Frame, None, None]:
         """Yields the frames that a correction may come from or go to, once more."""
         opened, info = self._opened, self._opened.info
         plan, corrections = opened.plan, self._project.corrections
@@ -80,15 +78,9 @@ class CorrectedMasks:
         begin = max(0.0, corrections[0].time - float(FARTHEST / info.rate))
         config = replace(opened.config, start=begin, duration=None, max_frames=None)
         decoder = decode.implementation(info, self._pix_fmt, config, None)
-        last = info.start + Fraction(corrections[-1].time)
-        try:
+        with closing(decoder):
             for batch in decoder:
                 yield from batch.frames
-                time = batch.frames[-1].pts * info.time_base
-                if opened.end is not None and time > max(opened.end, last + 1):
-                    return
-        finally:
-            decoder.close()
 
 
 def marked(
@@ -117,8 +109,7 @@ def marked(
         yield CorrectedFrame(frame.pts, luma_of(frame, info, pix_fmt), own[0].signed if own else None)
 
 
-def _nearest(found: dict[int, PackedMap], times: list[int], pts: int, step: Fraction) -> PackedMap | None:
+def _nearest(near: list[tuple[int, PackedMap]], pts: int, step: Fraction) -> PackedMap | None:
     """Returns the correction at a time, give or take half a frame: damage may move the times of the second decoding."""
-    place = bisect_left(times, pts)
-    near = min(times[max(0, place - 1) : place + 1], key=lambda time: abs(time - pts), default=None)
-    return None if near is None or 2 * abs(near - pts) > step else found[near]
+    time, found = min(near, key=lambda one: abs(one[0] - pts), default=(pts, None))
+    return found if 2 * abs(time - pts) <= step else None

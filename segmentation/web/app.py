@@ -189,8 +189,9 @@ class _Api:
                 cast(View, view),
                 parsed(fields.get("options", "")),
                 int(_number(fields, "width", 1280, _WIDEST, least=16)),
+                fields.get("project", ""),
             )
-        return Response(picture, media_type="image/jpeg")
+        return Response(picture, media_type="image/png" if view == "correction" else "image/jpeg")
 
     async def mask(self, request: Request) -> Response:
         with self._server.store.new_folder("inputs", keep=False) as folder:
@@ -203,7 +204,10 @@ class _Api:
     async def command(self, request: Request) -> Response:
         with self._server.store.new_folder("inputs", keep=False) as folder:
             fields = (await Upload(folder, 0).read(request)).fields
-        return JSONResponse({"command": command(fields.get("name", "input.mp4"), parsed(fields.get("options", "")))})
+        options = dict(parsed(fields.get("options", "")))
+        if fields.get("project"):
+            options["project"] = fields["project"]
+        return JSONResponse({"command": command(fields.get("name", "input.mp4"), options)})
 
     async def jobs(self, request: Request) -> Response:
         return JSONResponse([job_json(job) for job in self._server.store.jobs()])
@@ -225,7 +229,9 @@ class _Api:
                 else:
                     one = self._server.shown.find(source)
                     name, source = one.name, one.path
-            job = QueuedJob(token_hex(8), name, source, dict(options), webhook=webhook)
+            id = token_hex(8)
+            given = dict(options) | store.write_project(id, upload.fields.get("project", ""))
+            job = QueuedJob(id, name, source, given, webhook=webhook)
             store.add(job)
         self._server.runner.wake()
         return JSONResponse({"id": job.id}, 202, headers={"Location": f"/api/jobs/{job.id}"})

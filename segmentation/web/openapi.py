@@ -30,16 +30,18 @@ _OPTIONS = {"$ref": "#/components/schemas/Options"}
 def openapi() -> dict[str, object]:
     """Returns the description as OpenAPI 3.1."""
     job, input, jobs = _json("Job"), _json("Input"), _json("Job", several=True)
-    of_jobs = {"file": _FILE, "source": _SOURCE, "options": _OPTIONS}
+    project = {"type": "string", "description": "the text of a project file, whose corrections count"}
+    of_jobs = {"file": _FILE, "source": _SOURCE, "options": _OPTIONS, "project": project}
     webhook = {
         "type": "string",
         "description": "an http(s) address that gets the job, as JSON by POST, when it is over",
     }
     of_frames = of_jobs | {
         "time": {"type": "number", "minimum": 0, "maximum": 1e9, "description": "seconds from the beginning"},
-        "view": {"enum": ["result", "mask", "input"], "default": "result"},
+        "view": {"enum": ["result", "mask", "input", "correction"], "default": "result"},
         "width": {"type": "integer", "minimum": 16, "maximum": 3840, "default": 1280},
     }
+    picture = _bytes("image/jpeg") | _bytes("image/png")
     created = {"application/json": {"schema": {"type": "object", "properties": {"id": {"type": "string"}}}}}
     return {
         "openapi": "3.1.0",
@@ -53,7 +55,7 @@ def openapi() -> dict[str, object]:
                 "get": _does("Describes an input", 200, input, id=True),
                 "delete": _does("Removes an upload", 204, id=True),
             },
-            "/api/frames": {"post": _does("Renders one frame", 200, _bytes("image/jpeg"), body=of_frames)},
+            "/api/frames": {"post": _does("Renders one frame", 200, picture, body=of_frames)},
             "/api/masks": {
                 "post": _does(
                     "Finds a picture's mask", 200, _bytes("image/png"), body={"file": _FILE, "options": _OPTIONS}

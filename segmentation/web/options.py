@@ -33,6 +33,8 @@ def command(name: str, options: Mapping[str, object]) -> str:
         flag = f"--{option.replace('_', '-')}"
         if option == "refine" and value is False:
             words.append("--no-refine")
+        elif option == "project":
+            words += [flag, f"{Path(name).stem}.project.json"]  # as the page saves it
         elif isinstance(value, list | tuple):
             words += [word for one in value for word in (flag, str(one))]
         elif value is True and option != "refine":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -15,19 +15,22 @@ from numpy.typing import NDArray
 
 from segmentation.errors import InputError, one_line
 from segmentation.frames.instances import FrameInstances
+from segmentation.interval.corrections import PackedMap, corrected
 from segmentation.media.pictures.still import is_still, read_still
 from segmentation.options.access import access_of
 from segmentation.options.anonymize import REGIONS, Region
 from segmentation.options.config import Config
 from segmentation.options.instances import Pick
 from segmentation.options.keywords import FrameOptions, Options, Track
+from segmentation.options.project import parse_project
 from segmentation.sessions.open_video import Moment, OpenVideo
 from segmentation.sessions.session import Segmenter
 from segmentation.stages.masks.smoothing import REACH
 from segmentation.system.file_state import FileState, file_state
 from segmentation.tracking.anonymize.regions import drawn
+from segmentation.web.preview_corrections import PreviewCorrections, as_png
 
-View = Literal["input", "mask", "result"]
+View = Literal["input", "mask", "result", "correction"]
 
 _FOLLOWED = 5  # frames before the one that is shown, from which people are followed, and covers last
 _MOST_OPEN, _OPEN_FOR = 3, 60.0  # videos, and seconds without a request
@@ -80,6 +83,7 @@ class Previews:
         self._sessions: dict[object, Segmenter] = {}
         self._seen: OrderedDict[tuple[object, ...], _SeenFrame] = OrderedDict()
         self._about: OrderedDict[FileState, tuple[InputFacts, Fraction]] = OrderedDict()
+        self._corrections = PreviewCorrections()
         self._open: OrderedDict[FileState, tuple[OpenVideo, float]] = OrderedDict()  # with the time of its last use
 
     def close(self) -> None:
@@ -98,13 +102,19 @@ class Previews:
         """Returns size and length of an input. Raises `InputError`."""
         return self._probed(_state(path))[0]
 
-    def frame(self, path: str, seconds: float, view: View, options: Options, width: int) -> bytes:
-        """Returns the frame that is shown at that time as JPEG, at most `width` pixels wide.
+    def frame(self, path: str, seconds: float, view: View, options: Options, width: int, project: str = "") -> bytes:
+        """Returns the frame that is shown at that time as JPEG, at most `width` pixels wide; a correction as PNG.
 
-        With `pick` only who is picked has a mask, in the frame of the pick. Raises as `Segmenter.frames`.
+        With `pick` only who is picked has a mask, in the frame of the pick. The masks are corrected by the text of a
+        `project` file. Raises as `Segmenter.frames`, and `InputError` for a project that does not fit.
         """
         config = Config(**options)
         seen = self._find(path, seconds, config)
+        correction = self._correction(path, seen, project) if project else None
+        if view == "correction":
+            return as_png(correction)
+        if correction is not None:
+            seen = replace(seen, mask=corrected(seen.mask, correction))
         if view == "input":
             return _jpeg(seen.image, width)
         mask = seen.mask
@@ -129,6 +139,12 @@ class Previews:
         picture = read_still(path, self._access).rgb
         levels = np.rint(255 * self._session(config).masks(picture, refine=config.refine)).astype(np.uint8)
         return cv2.imencode(".png", levels, [cv2.IMWRITE_PNG_COMPRESSION, 1])[1].tobytes()
+
+    def _correction(self, path: str, seen: _SeenFrame, project: str) -> PackedMap | None:
+        state = _state(path)
+        if not self._probed(state)[0].rate:
+            raise InputError("project: corrections are of videos")
+        return self._corrections.at(self._opened(state).info, state, parse_project(project, "project"), seen.seconds)
 
     def _session(self, config: Config) -> Segmenter:
         key = (config.model, config.anonymize)

@@ -31,9 +31,11 @@ class PreviewProcess:
         """See `Previews.about`. Raises `SegmentationError` also where the process dies, as all requests do."""
         return cast(InputFacts, self._ask("about", source))
 
-    def frame(self, source: StoredInput, seconds: float, view: View, options: Options, width: int) -> bytes:
+    def frame(
+        self, source: StoredInput, seconds: float, view: View, options: Options, width: int, project: str
+    ) -> bytes:
         """See `Previews.frame`."""
-        return cast(bytes, self._ask("frame", source, seconds, view, options, width))
+        return cast(bytes, self._ask("frame", source, seconds, view, options, width, project))
 
     def mask(self, source: StoredInput, options: Options) -> bytes:
         """See `Previews.mask`."""

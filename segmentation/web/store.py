@@ -17,6 +17,7 @@ from secrets import token_hex
 from typing import NamedTuple
 
 from segmentation.errors import ConfigError, OutputError, one_line
+from segmentation.options.project import parse_project
 from segmentation.system.file_state import FileState
 
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = "queued", "running", "done", "failed", "cancelled"
@@ -130,6 +131,22 @@ class Store:
             if isinstance(exc, OSError):
                 raise OutputError(f"the work folder can't be written ({one_line(exc)})") from exc
             raise
+
+    def write_project(self, id: str, text: str) -> dict[str, object]:
+        """Writes a job's project file, if there is one, and returns the option that names it.
+
+        Raises `InputError` for a project that can't be used, and `OutputError`.
+        """
+        if not text:
+            return {}
+        parse_project(text, "project")
+        path = self.folder / "jobs" / id / "project.json"
+        try:
+            path.parent.mkdir(mode=0o700)
+            path.write_text(text, encoding="utf-8")
+        except OSError as exc:
+            raise OutputError(f"the work folder can't be written ({one_line(exc)})") from exc
+        return {"project": str(path)}
 
     def add_input(self, one: StoredInput) -> StoredInput:
         """Notes a file that lies in a folder of `new_folder`. Raises `OutputError`."""

@@ -19,6 +19,7 @@ from segmentation.web.store import StoredInput
 _PATIENCE = 60.0  # seconds in which `_LEAST` bytes have to come
 _LEAST = 1 << 16
 _LONGEST_FIELD = 1 << 16  # bytes
+_LONGEST_PROJECT = 8 << 20  # likewise of the field `project`
 _MOST_FIELDS = 16
 
 
@@ -47,7 +48,8 @@ class Upload:
         kind, options = parse_options_header(request.headers.get("content-type", ""))
         if kind != b"multipart/form-data" or not options.get(b"boundary"):
             raise ConfigError("the body: must be multipart/form-data, as of curl -F")
-        if int(request.headers.get("content-length", 0)) > self._most + (_LONGEST_FIELD * _MOST_FIELDS):
+        others = _LONGEST_FIELD * _MOST_FIELDS + _LONGEST_PROJECT
+        if int(request.headers.get("content-length", 0)) > self._most + others:
             raise self._too_long()
         parser = MultipartParser(
             options[b"boundary"],
@@ -108,8 +110,9 @@ class Upload:
                 raise self._too_long()
             return
         self._value += data[start:end]
-        if len(self._value) > _LONGEST_FIELD:
-            raise TooMuch(f"{self._field}: is longer than {_LONGEST_FIELD} bytes")
+        most = _LONGEST_PROJECT if self._field == "project" else _LONGEST_FIELD
+        if len(self._value) > most:
+            raise TooMuch(f"{self._field}: is longer than {most} bytes")
 
     def _end(self) -> None:
         if self._field != "file":

@@ -17,8 +17,10 @@ import pytest
 from barcode import read
 from child_processes import children
 from numbered import numbered
+from numpy.typing import NDArray
 from paths import SAMPLE
 from program import cli, file_limit
+from projects import project
 from served import Served
 
 from segmentation import Segmenter
@@ -137,6 +139,39 @@ def test_a_file_that_changes_is_shown_as_it_is_now(served: Served, tmp_path: Pat
         new.rename(served.files / "changing.mp4")
         picture = cv2.imdecode(np.frombuffer(served.ask("api/frames", wanted)[1], np.uint8), cv2.IMREAD_GRAYSCALE)
         assert picture is not None and picture.shape == (size[1], size[0])
+
+
+@pytest.mark.slow
+def test_corrections_are_shown_and_rendered(served: Served, tmp_path: Path) -> None:
+    drawn = np.zeros((90, 160), np.float32)
+    drawn[30:60, 72:104] = -1  # the face
+    options = {"effect": "color:#ff0000", "smooth": 0, "max_frames": 5}
+    source = served.json("api/inputs", {"file": SAMPLE})["id"]
+    fields = {"source": source, "options": options, "project": project((640, 360), {0.1: drawn})}
+
+    def covered(picture: NDArray[np.uint8]) -> bool:
+        red = picture[..., 0].astype(int) - picture[..., 1] > 150
+        assert not red[70:100, 300:400].all()  # the hair stays
+        return bool(red[140:220, 310:390].mean() > 0.95)
+
+    for seconds in (0.1, 0.2):
+        shown = served.ask("api/frames", {**fields, "time": str(seconds), "width": "640"})[1]
+        assert covered(np.asarray(cv2.imdecode(np.frombuffer(shown, np.uint8), cv2.IMREAD_COLOR_RGB), np.uint8))
+    _, body, headers = served.ask("api/frames", {**fields, "time": "0.1", "view": "correction"})
+    levels = cv2.imdecode(np.frombuffer(body, np.uint8), cv2.IMREAD_GRAYSCALE)
+    assert headers["content-type"] == "image/png" and levels is not None and set(np.unique(levels)) == {0, 128}
+
+    job = served.until(served.job(fields), "done", "failed")
+    assert job["state"] == "done" and job["options"]["project"] == "project.json"
+    assert f"--project {SAMPLE.stem}.project.json" in job["command"]
+    (tmp_path / "out.mp4").write_bytes(served.ask(f"api/jobs/{job['id']}/output")[1])
+    with av.open(str(tmp_path / "out.mp4")) as made:
+        assert all(covered(frame.to_ndarray(format="rgb24")) for frame in made.decode(video=0))
+
+    wrong = {**fields, "project": project((64, 64), {0.1: drawn})}
+    assert detail(served.ask("api/frames", wrong)) == (415, "project: is for a.mp4, 64x64; this video is 640x360")
+    broken = {**fields, "project": fields["project"].replace('"add": [', '"add": [1, ')}
+    assert "the runs must have" in detail(served.ask("api/jobs", broken))[1]
 
 
 def test_masks_are_those_of_the_session(served: Served, tmp_path: Path) -> None:

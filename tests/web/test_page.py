@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from paths import SAMPLE
+from program import cli
 from served import Served
 
 PIXELS = """() => { const image = document.getElementById('result'), canvas = document.createElement('canvas');
@@ -151,6 +152,59 @@ def drag(page: Any, *shares: tuple[float, float]) -> None:
     for place in places[1:]:
         page.mouse.move(*place, steps=4)
     page.mouse.up()
+
+
+def test_the_brush_corrects_the_frames_around(pair: Path, browser: Any, tmp_path: Path) -> None:
+    def removed(picture: NDArray[np.uint8]) -> bool:
+        """Returns whether the left face is as green as the background, and the right one is there."""
+        green = picture[..., 1].astype(int) - picture[..., 0] > 90
+        assert not green[150:200, 680:760].any()
+        return bool(green[150:200, 225:275].mean() > 0.9)
+
+    with Served(tmp_path / "work", "--files", pair.parent) as served:
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        errors: list[str] = []
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(served.url)
+        page.select_option("#inputs", "files/pair.mp4")
+        before = (shown(page), state(page))[1]
+        page.select_option("#effect", "color")
+        before = (shown(page, before), state(page))[1]
+        page.fill("#time", "10")
+        assert not removed(shown(page, before))
+
+        before = state(page)
+        page.fill("#brush", "30")
+        before = (shown(page, before), state(page))[1]
+        page.click("#remove")
+        drag(page, (0.24, 0.45), (0.28, 0.5))
+        assert removed(shown(page, before))
+        before = state(page)
+        page.keyboard.press("Control+z")
+        assert not removed(shown(page, before)) and page.locator("#corrections li").count() == 0
+        before = state(page)
+        drag(page, (0.24, 0.45), (0.28, 0.5))
+        before = (shown(page, before), state(page))[1]
+        page.fill("#time", "14")  # it has gone along
+        assert removed(shown(page, before)) and page.locator("#marks i").count() == 1
+
+        with page.expect_download() as saved:
+            page.click("#save")
+        saved.value.save_as(tmp_path / saved.value.suggested_filename)
+        assert saved.value.suggested_filename == "pair.project.json"
+        page.click("#render")
+        page.wait_for_selector("li.done", timeout=120_000)
+        with page.expect_download() as download:
+            page.click("li.done a")
+        download.value.save_as(tmp_path / "page.mp4")
+        assert not errors
+        page.close()
+    made = cli(pair, "-o", tmp_path / "command.mp4", "--project", tmp_path / "pair.project.json")
+    assert made.returncode == 0, made.stderr
+    assert (tmp_path / "command.mp4").read_bytes() == (tmp_path / "page.mp4").read_bytes()
+    with av.open(str(tmp_path / "page.mp4")) as video:
+        frames = [frame.to_ndarray(format="rgb24") for frame in video.decode(video=0)]
+    assert len(frames) == 20 and all(removed(np.asarray(frames[number], np.uint8)) for number in range(4, 17))
 
 
 @pytest.mark.slow

@@ -1,9 +1,10 @@
 // The page: one input, one frame of it with the options, and the renders.
 import { get, post, upload } from "./api.js";
-import { options, onChange, setPick, shown as showControls } from "./controls.js";
+import { connect, forgetCorrections, openProject, project, undo } from "./brush.js";
+import { covers, options, onChange, setOptions, setPick, shown as showControls } from "./controls.js";
 import { showJobs } from "./jobs.js";
 import { forgetRegions, onRegions } from "./regions.js";
-import { addTool, fit, take as takeTool } from "./tools.js";
+import { addTool, fit, redraw, take as takeTool } from "./tools.js";
 
 const at = (id) => document.getElementById(id);
 const stage = at("stage"), result = at("result"), before = at("before"), time = at("time"), message = at("message");
@@ -12,12 +13,17 @@ let asking = null;  // the request of the frame that is wanted now
 
 export const say = (text) => { message.textContent = text; };
 const seconds = () => (input.rate ? Number(time.value) / input.rate : 0);
+const corrections = () => (covers() ? "" : project(options()));
 const view = () => document.querySelector("[name=view]:checked").value;
 
-async function picture(image, shown, signal) {
+async function rendered(shown, signal) {
   const fields = { source: input.id, time: seconds(), view: shown, width: 1280 };
-  if (shown !== "input") fields.options = options();
-  const blob = await (await post("/api/frames", fields, signal)).blob();
+  if (shown !== "input") Object.assign(fields, { options: options(), project: corrections() });
+  return (await post("/api/frames", fields, signal)).blob();
+}
+
+async function picture(image, shown, signal) {
+  const blob = await rendered(shown, signal);
   if (signal.aborted) return;
   URL.revokeObjectURL(image.src);
   image.src = URL.createObjectURL(blob);
@@ -34,7 +40,7 @@ async function look() {
   try {
     await picture(result, view(), signal);
     if (at("compare").value > 0) await picture(before, "input", signal);
-    const { command } = await (await post("/api/command", { name: input.name, options: options() }, signal)).json();
+    const { command } = await (await post("/api/command", { name: input.name, options: options(), project: corrections() && "yes" }, signal)).json();
     at("command").textContent = command;
     say("");
     stage.dataset.shown = Number(stage.dataset.shown ?? 0) + 1;
@@ -61,8 +67,9 @@ async function show(id) {
   const last = Math.max(0, Math.round(input.seconds * input.rate) - 1);
   time.max = last;
   time.value = 0;
-  at("scrub").hidden = at("pick").hidden = !input.rate;
+  at("scrub").hidden = at("pick").hidden = at("correct").hidden = !input.rate;
   takeTool(null);
+  forgetCorrections(input);
   forgetRegions(input.width, input.height);
   at("render").disabled = at("region").hidden = false;
   setPick("", "");
@@ -128,7 +135,7 @@ document.ondrop = (event) => {
   stage.classList.remove("over");
   if (event.dataTransfer.files[0]) take(event.dataTransfer.files[0]);
 };
-time.oninput = () => { before.removeAttribute("src"); lookSoon(); };
+time.oninput = () => { before.removeAttribute("src"); redraw(); lookSoon(); };
 at("back").onclick = () => step(-1);
 at("forward").onclick = () => step(1);
 at("views").onchange = look;
@@ -138,14 +145,45 @@ at("all").onclick = () => { setPick("", ""); look(); };
 at("controls").onsubmit = async (event) => {
   event.preventDefault();
   try {
-    await post("/api/jobs", { source: input.id, options: options() });
+    await post("/api/jobs", { source: input.id, options: options(), project: corrections() });
   } catch (error) {
     say(error.message);
   }
 };
+connect({
+  frame: () => Number(time.value),
+  frameAt: (when) => Math.round(when * input.rate),
+  seconds: (frame) => frame / input.rate,
+  go: (frame) => { time.value = frame; time.dispatchEvent(new Event("input")); },
+  base: () => rendered("correction"),
+  changed: look,
+});
+at("undo").onclick = undo;
+document.onkeydown = (event) => {
+  if ((event.ctrlKey || event.metaKey) && event.key === "z" && event.target.type !== "number") { event.preventDefault(); undo(); }
+};
+at("save").onclick = () => {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([project(options())], { type: "application/json" }));
+  link.download = `${input.name.replace(/^.*\//, "").replace(/\.[^.]*$/, "")}.project.json`;
+  link.click();
+  URL.revokeObjectURL(link.href);
+};
+at("open").onclick = () => at("opened").click();
+at("opened").onchange = async () => {
+  const [file] = at("opened").files;
+  at("opened").value = "";
+  if (!file) return;
+  try {
+    setOptions(openProject(await file.text()));
+    look();
+  } catch (error) {
+    say(`${file.name}: ${error.message}`);
+  }
+};
 at("copy").onclick = () => navigator.clipboard.writeText(at("command").textContent);
 at("render").disabled = true;
-at("scrub").hidden = at("pick").hidden = at("region").hidden = true;
+at("scrub").hidden = at("pick").hidden = at("region").hidden = at("correct").hidden = true;
 onChange(lookSoon);
 onRegions(() => { showControls(); look(); });
 list();

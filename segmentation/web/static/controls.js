@@ -23,6 +23,20 @@ function effect() {
   return chosen;
 }
 
+// Sets the form to the options of a project file.
+export function setOptions(given) {
+  const [kind, argument] = (given.effect ?? "blur:25").split(":");
+  at("cover").value = "";
+  at("effect").value = kind;
+  const field = { blur: "strength", pixelate: "block", color: "color", overlay: "color" }[kind];
+  if (field && argument) at(field).value = argument;
+  for (const name of ["threshold", "feather", "smooth"]) at(name).value = given[name] ?? at(name).defaultValue;
+  at("model").value = given.model ?? "person";
+  at("invert").checked = given.invert ?? false;
+  setPick(given.pick ?? "", (given.pick ?? "").split("@")[1]);
+  shown();
+}
+
 function covering(what) {
   const chosen = { effect: `color:${at("paint").value}` }, region = regionTexts();
   if (what !== "regions" || !region.length) chosen.anonymize = what;
@@ -38,6 +52,8 @@ export function setPick(text, when) {
     ? `One person is chosen, in the frame at ${when} s. Other frames show all people here; the render follows the chosen one.`
     : "";
 }
+
+export const covers = () => at("cover").value !== "";
 
 export function shown() {
   const cover = at("cover").value || "background";

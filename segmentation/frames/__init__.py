@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.frames.instances import FrameInstances
+from segmentation.frames.instances import Box, FrameInstances
 from segmentation.frames.orientation import Orientation
 from segmentation.system.access import Access
 
@@ -264,6 +264,9 @@ class MaskedBatch:
     found: NDArray[np.bool_] | None = None
     unknown: NDArray[np.bool_] | None = None  # (N,) likewise: whether the network gave no mask, and all is covered
     shots: tuple[int, ...] | None = None  # N, rising: the number of each frame's shot, where cuts are looked for
+    further: tuple[MaskedBatch, ...] = ()  # of the same frames: what further networks found, until it is joined
+    # N: the boxes of heads that nothing covers, where they are looked for
+    bare: tuple[tuple[Box, ...], ...] | None = None
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -279,6 +282,7 @@ class MaskedBatch:
             found=self.found,
             unknown=self.unknown,
             shots=self.shots,
+            bare=self.bare,
         )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.frames import FrameBatch
-from segmentation.frames.instances import FrameInstances
+from segmentation.frames.instances import Box, FrameInstances
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -30,6 +30,7 @@ class FinishedBatch:
     class_map: NDArray[np.uint8] | None = None  # (N, h, w)
     instances: tuple[FrameInstances, ...] | None = None  # N
     shots: tuple[int, ...] | None = None  # N, see `MaskedBatch`
+    bare: tuple[tuple[Box, ...], ...] | None = None  # N, likewise
     thumbnails: NDArray[np.float32] | None = None  # (N, h, w), see `pipeline.thumbnails`
     packets: list[list[Packet[VideoStream]]] = field(default_factory=list)  # of each video output, in their order
 

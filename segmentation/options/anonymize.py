@@ -14,28 +14,28 @@ from segmentation.options.keywords import Network
 from segmentation.options.times import seconds
 
 REGIONS = "regions"  # stands for regions alone, which need no network
-KINDS = ("faces", "people", "plates")
+KINDS = ("faces", "heads", "people", "plates")
+BODIES = "bodies"  # people who are looked for beside faces: heads are theirs, and who has no face is doubtful
 COVERS = ("color", "image", "video")  # effects of which nothing of the picture can be computed back
-_BUILT_IN = {"faces": "face", "people": "person"}
+_BUILT_IN = {"faces": "face", "heads": "face", "people": "person"}
 
 
 @dataclass(frozen=True, slots=True)
 class Anonymize:
     """Things that are covered, and the network that finds them."""
 
-    kind: str  # one of `KINDS`, or `REGIONS`
+    kind: str  # one of `KINDS`, `BODIES` or `REGIONS`
     model: str | Network  # the name of a built-in network, a file, or a function
 
     @staticmethod
     def parse(text: str) -> Anonymize:
-        """Reads `faces`, `people` or `plates=FILE.onnx`. Raises `ConfigError`."""
+        """Reads `faces`, `heads`, `people` or `plates=FILE.onnx`. Raises `ConfigError`."""
         kind, equals, file = text.partition("=")
         if text == REGIONS:
             return Anonymize(text, nothing)
         if kind not in KINDS:
-            raise ConfigError(
-                f"anonymize {text!r} is unknown: choose faces, people or plates=FILE.onnx{did_you_mean(kind, KINDS)}"
-            )
+            choices = f"faces, heads, people or plates=FILE.onnx{did_you_mean(kind, KINDS)}"
+            raise ConfigError(f"anonymize {text!r} is unknown: choose {choices}")
         if equals:
             if not file:
                 raise ConfigError(f"anonymize {text!r}: name the network's file, such as plates=plates.onnx")
@@ -43,6 +43,17 @@ class Anonymize:
         if kind not in _BUILT_IN:
             raise ConfigError(f"anonymize {text}: no network of {kind} is built in; name one, such as {kind}=FILE.onnx")
         return Anonymize(kind, _BUILT_IN[kind])
+
+    @staticmethod
+    def parse_all(text: str) -> tuple[Anonymize, ...]:
+        """Reads one or several with commas between them. People, who have masks, come last. Raises `ConfigError`."""
+        wanted = [Anonymize.parse(part.strip()) for part in text.split(",")]
+        kinds = [one.kind for one in wanted]
+        if "heads" in kinds and "faces" in kinds:
+            raise ConfigError(f"anonymize {text}: heads have the faces with them; leave out faces")
+        if len(set(kinds)) < len(kinds) or (REGIONS in kinds and len(kinds) > 1):
+            raise ConfigError(f"anonymize {text}: name each kind once, and places by --region")
+        return tuple(sorted(wanted, key=lambda one: one.kind == "people"))
 
 
 @dataclass(frozen=True, slots=True)

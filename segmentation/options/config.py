@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TextIO, get_args
 
 from segmentation.errors import ConfigError, did_you_mean
-from segmentation.options.anonymize import COVERS, REGIONS, Anonymize, Region
+from segmentation.options.anonymize import BODIES, COVERS, REGIONS, Anonymize, Region
 from segmentation.options.corrections import Named
 from segmentation.options.devices import DEVICES, PROCESSORS, is_device
 from segmentation.options.effect import CHOICES, Effect, number
@@ -70,8 +70,8 @@ class Config:
     invert: bool = option("effect and mask", False, "apply the effect to the people, and keep the rest", everyday=True,
         of=Of.RUN | Of.PICTURE)
     anonymize: str | None = option("effect and mask", None,
-        "cover these, in black unless --effect is a color, image or video", metavar="faces|people|plates=FILE",
-        everyday=True)
+        "cover these, in black unless --effect is a color, image or video",
+        metavar="faces|heads|people|plates=FILE,...", everyday=True)
     region: tuple[str, ...] = option("effect and mask", (),
         "cover this rectangle or polygon too, or alone, in pixels of the upright picture, or all in percent, 50%",
         metavar="X,Y,W,H[@FROM-TO]|X,Y,X,Y,X,Y,...", repeatable=True, everyday=True, link="anonymize.md#regions")
@@ -349,9 +349,21 @@ class Config:
         return self._covers_hard and self.anonymize != REGIONS
 
     @property
+    def covered(self) -> tuple[Anonymize, ...]:
+        """Returns the kinds of `anonymize`, of which the first has the run's network."""
+        return () if self.anonymize is None else Anonymize.parse_all(self.anonymize)
+
+    @property
+    def further(self) -> tuple[Anonymize, ...]:
+        """Returns the kinds whose networks see each frame too: the other ones, and bodies where heads are wanted."""
+        kinds = {one.kind for one in self.covered}
+        wants_bodies = "heads" in kinds or ("faces" in kinds and self.audit is not None)
+        return (*self.covered[1:], *([Anonymize(BODIES, "person")] if wants_bodies else []))
+
+    @property
     def _covers_hard(self) -> bool:
         """Whether masks have no soft edges, which masks of people have."""
-        return self.anonymize is not None and self.anonymize != "people"
+        return self.anonymize is not None and self.covered[0].kind != "people"
 
     @property
     def _cutout(self) -> bool:
@@ -374,7 +386,7 @@ class Config:
             return
         if self.anonymize == REGIONS and not self.region:
             raise ConfigError("anonymize regions: name the places with --region")
-        wanted = Anonymize.parse(self.anonymize)
+        wanted = Anonymize.parse_all(self.anonymize)[0]
         for row in self.given(Of.SHOWING):
             raise ConfigError(f"anonymize: leave out {row.flag}, which may show what is to be covered")
         if self.model not in ("person", wanted.model):

@@ -15,9 +15,10 @@ from segmentation.options.config import Config
 from segmentation.pipeline.compositor import make_refiner
 from segmentation.pipeline.model_loader import ModelPreloader
 from segmentation.pipeline.opened_run import OpenedRun
-from segmentation.pipeline.plan import Plan, with_next_network
+from segmentation.pipeline.plan import Plan, with_network, with_next_network
 from segmentation.pipeline.resources import Resources
 from segmentation.stages.inference.shared_network import SharedNetwork
+from segmentation.stages.mask_source import NetworkMasks
 from segmentation.tracking.selected_masks import KEPT, with_selected_masks
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class MaskStages:
                 clock=self.clock,
                 turn=self.turn,
             )
+            add_further(self.masks, resources, plan, info, pix_fmt, config, self.gpu, building)
             self._exits = building.pop_all()
 
     def __enter__(self) -> MaskStages:
@@ -100,6 +102,31 @@ def load_network(
             return plan, resources.network(plan.infer, model, config, preloader, gpu)
         except RefusesNetwork as exc:
             plan, preloader = with_next_network(plan, exc, config, info, model), None
+
+
+def add_further(
+    masks: NetworkMasks,
+    resources: Resources,
+    plan: Plan,
+    info: VideoInfo,
+    pix_fmt: str,
+    config: Config,
+    gpu: Gpu | None,
+    exits: ExitStack,
+) -> None:
+    """Adds the networks of `config.further` to the source of masks. Raises `ModelError` or `BackendError`."""
+    further = []
+    for one in config.further:
+        mode = "baseline" if gpu is None else config.mode
+        own = Config(model=one.model, device=config.device, mode=mode, batch_size=config.batch_size, smooth=0.0)
+        model = resources.further_model(own, info)
+        chosen, infer = load_network(resources, with_network(plan, own, info, model), model, info, own, gpu)
+        assert chosen.preprocess is not None
+        preprocess = chosen.preprocess.implementation(info, pix_fmt, model, own, gpu)
+        exits.callback(preprocess.close)
+        parts = {name: getattr(masks, name) for name in ("kept_memory", "transfer", "clock", "turn")}
+        further.append(NetworkMasks(preprocess=preprocess, infer=infer, smoothing=None, **parts))
+    masks.further = further
 
 
 def without_outputs(config: Config) -> Config:

@@ -196,6 +196,15 @@ def make_plan(
     return plan
 
 
+def with_network(plan: Plan, config: Config, info: VideoInfo, model: Model) -> Plan:
+    """The plan with the preprocessing and inference of another network, which the options `config` name."""
+    mode = _mode(config)
+    infer = _choose("infer", candidates("infer", mode), config, info, model)
+    return replace(
+        plan, infer=infer, preprocess=_choose("preprocess", candidates("preprocess", mode), config, info, model)
+    )
+
+
 def with_stage(plan: Plan, stage: str, name: str, config: Config, info: VideoInfo, model: Model | None = None) -> Plan:
     """The plan with another implementation of one stage. Raises `BackendError`."""
     named: dict[str, Any] = {stage: name}

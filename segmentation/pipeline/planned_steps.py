@@ -52,6 +52,7 @@ def planned_steps(
     return (
         *_interval(config, model, memory, live=live),
         *([] if config.project is None else [PlannedStep("correct", "project", _about_project(config.project))]),
+        *(PlannedStep("beside", one.kind, f"the network {one.model} sees each frame too") for one in config.further),
         *([] if config.tracker is None else [PlannedStep("track", config.tracker, f"CPU, {TRACKERS[config.tracker]}")]),
         *(
             PlannedStep(f"then {one.then.name}", f"{one.then.file}@{one.then.parent}", _about(one, frames))

@@ -58,6 +58,7 @@ class Resources:
         self._gpu: Gpu | None = None
         self._nvdec_sessions: NvdecSessionPool | None = None
         self._model: Model | None = None
+        self._further: dict[str, Model] = {}
         self._secondary: tuple[SecondaryNetwork, ...] | None = None
         self._crop_networks: dict[SecondaryNetwork, CropNetwork | None] = {}
         self._trackers: TrackerProcesses | None = None
@@ -105,6 +106,13 @@ class Resources:
             if self._model is None:
                 self._model = load_model(self._config, info)
             return self._model if info is None else self._model.for_video(info)
+
+    def further_model(self, config: Config, info: VideoInfo) -> Model:
+        """Returns the model that `config` names, another one than the session's, for a video. Raises `ModelError`."""
+        with self._lock:
+            if config.model_name not in self._further:
+                self._further[config.model_name] = load_model(config, info)
+            return self._further[config.model_name].for_video(info)
 
     def secondary_networks(self, labels: Sequence[str]) -> tuple[SecondaryNetwork, ...]:
         """The networks of `--then`, on what is found of `labels`. Raises `ModelError` or `ConfigError`."""

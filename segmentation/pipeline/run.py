@@ -33,7 +33,7 @@ from segmentation.options.config import Config
 from segmentation.pipeline.compositor import Compositor
 from segmentation.pipeline.fail_closed import FailClosed
 from segmentation.pipeline.found import FoundSink
-from segmentation.pipeline.mask_stages import load_network, make_transfer
+from segmentation.pipeline.mask_stages import add_further, load_network, make_transfer
 from segmentation.pipeline.mask_steps import make_mask_steps
 from segmentation.pipeline.opened_run import OpenedRun, open_run
 from segmentation.pipeline.outputs import EncodingBatch, Outputs
@@ -234,7 +234,7 @@ class Run:
         exits.callback(preprocess.close)
         preloader = self._opened.choices.preloader
         self._plan, infer = load_network(resources, self._plan, model, self._info, config, gpu, preloader)
-        return network_masks(
+        masks = network_masks(
             model,
             config,
             gpu,
@@ -246,6 +246,8 @@ class Run:
             clock=self._clock,
             turn=resources.turn,
         )
+        add_further(masks, resources, self._plan, self._info, self._plan.pix_fmt, config, gpu, exits)
+        return masks
 
     def _batches(self) -> Iterator[FinishedBatch]:
         """Starts the chain of stages, each in threads of its own; yields the batches behind the last encoder."""
@@ -307,6 +309,7 @@ class Run:
                     class_map=self._on_host(class_map, count),
                     instances=self._instances_read(batch),
                     shots=batch.shots,
+                    bare=batch.bare,
                     thumbnails=self._on_host(small, count),
                 )
                 copied = None if self._gpu is None else self._gpu.record_event()

@@ -35,7 +35,7 @@ from segmentation.stages.masks.refinement import LONGER_SIDE
 from segmentation.stages.postprocess import Postprocessor
 from segmentation.stages.preprocess.opencv import shrink
 from segmentation.system.access import MAX_PIXELS, check_size
-from segmentation.tracking.anonymize.cover import cover_alone
+from segmentation.tracking.anonymize.several import cover_picture
 
 if TYPE_CHECKING:
     import torch
@@ -134,7 +134,9 @@ class Pictures:
 
             def finish(masked: MaskedBatch) -> tuple[list[FrameBatch], MaskedBatch]:
                 with gpu_errors(), stages.turn.of(compositor):
-                    masked = covers(masked if config.anonymize is None else cover_alone(masked, stages.transfer))
+                    masked = covers(
+                        masked if config.anonymize is None else cover_picture(masked, config, stages.transfer)
+                    )
                     moved = masked.to(compositor.memory, stages.transfer)
                     made, shown = stages.clock.stage("postprocess", moved.frames, compositor, moved)
                     on_host = shown.to("host", stages.transfer)
@@ -164,7 +166,7 @@ class Pictures:
         with self._stages(_info(small), config)[0] as stages:
             masked = stages.masks.find_and_finish(_batch(small), stages.on_host)
             if config.anonymize is not None:
-                masked = cover_alone(masked, stages.transfer)
+                masked = cover_picture(masked, config, stages.transfer)
         return enlarged(masked.masks[0], (picture.shape[1], picture.shape[0]))
 
     def _stages(self, info: VideoInfo, config: Config) -> tuple[MaskStages, Model]:

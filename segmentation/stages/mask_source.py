@@ -78,6 +78,7 @@ class NetworkMasks(MaskSource):
     transfer: Transfer
     clock: StageClock
     turn: GpuTurn
+    further: Sequence[NetworkMasks] = ()  # other networks that see the same frames, unsmoothed
     _counting: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     @property
@@ -127,7 +128,9 @@ class NetworkMasks(MaskSource):
         masks, class_map, instances = self.inference(batch, tensor, len(batch))
         with self.turn.of(self.infer):
             history = None if self.smoothing is None else self.smoothing.keep(tensor, masks, len(batch))
-        return MaskedBatch(frames=kept, masks=masks, class_map=class_map, instances=instances), history
+        further = tuple(one._find(batch)[0] for one in self.further)
+        found = MaskedBatch(frames=kept, masks=masks, class_map=class_map, instances=instances, further=further)
+        return found, history
 
     def inference(self, batch: FrameBatch, tensor: Array, count: int) -> InferenceResult:
         """Returns what the network finds in `count` pictures. `batch` labels the call in a trace.

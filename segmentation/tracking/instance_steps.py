@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from segmentation.frames import Transfer, VideoInfo
-from segmentation.options.anonymize import REGIONS
+from segmentation.options.anonymize import BODIES, REGIONS
 from segmentation.options.config import Config
 from segmentation.options.instances import Keep
 from segmentation.stages.mask_source import MaskStep
@@ -34,13 +34,7 @@ def make_instance_steps(
     them, before refinement, and may lie on `gpu`: `transfer.rows` brings them to the host. With `trackers` who is
     in the masks is found in other processes. `secondary` are the networks of `--then`, with those that run on `gpu`.
     """
-    covers: list[MaskStep] = []
-    if config.anonymize not in (None, REGIONS):
-        from segmentation.tracking.anonymize.corrections import Corrections
-        from segmentation.tracking.anonymize.cover import CoverBoxes, CoverMasks
-
-        boxes = config.covers_boxes
-        covers = [CoverBoxes(info, transfer, Corrections(config, info).covers) if boxes else CoverMasks(info, transfer)]
+    begin, covers = _anonymizing(config, info, pix_fmt, transfer, gpu)
     if config.tracker is None:
         return covers
     # Most runs do without these, and a start should not wait for them.
@@ -49,13 +43,34 @@ def make_instance_steps(
     from segmentation.tracking.tracking_steps import Keeping, Tracking
 
     ids = Ids()
-    steps: list[MaskStep] = []
-    if config.covers_boxes and info.live is None:  # a cut shows by the frames behind it, for which nothing live waits
-        from segmentation.tracking.anonymize.shots import Shots
-
-        steps.append(Shots(info, pix_fmt, transfer, gpu))
+    steps = begin
     steps.append(Tracking(config, info, pix_fmt, classes, transfer, ids, trackers, gpu))
     steps += [SecondaryInference(network, info, pix_fmt, config, ids, gpu, on_gpu) for network, on_gpu in secondary]
     if config.keep is not None:
         steps.append(Keeping(Keep.parse(config.keep), info))
     return steps + covers
+
+
+def _anonymizing(
+    config: Config, info: VideoInfo, pix_fmt: str, transfer: Transfer, gpu: Gpu | None
+) -> tuple[list[MaskStep], list[MaskStep]]:
+    """Returns the steps of `--anonymize` before tracking, and those behind it."""
+    if config.anonymize in (None, REGIONS):
+        return [], []
+    from segmentation.tracking.anonymize.corrections import Corrections
+    from segmentation.tracking.anonymize.cover import CoverBoxes, CoverMasks
+    from segmentation.tracking.anonymize.several import BareHeads, CoverPeople, JoinBoxes
+    from segmentation.tracking.anonymize.shots import Shots
+
+    if not config.covers_boxes:
+        return [], [CoverMasks(info, transfer)]
+    kinds = {one.kind for one in config.further}
+    before: list[MaskStep] = [JoinBoxes(config, transfer)] if kinds else []
+    if info.live is None:  # a cut shows by the frames behind it, for which nothing live waits
+        before.append(Shots(info, pix_fmt, transfer, gpu))
+    behind: list[MaskStep] = [CoverBoxes(info, transfer, Corrections(config, info).covers)]
+    if "people" in kinds:
+        behind.append(CoverPeople(config, info, transfer))
+    if BODIES in kinds and config.audit is not None:
+        behind.append(BareHeads(config, transfer))
+    return before, behind

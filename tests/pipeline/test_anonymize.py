@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from paths import SAMPLE
+from paths import ROOT, SAMPLE
 from program import cli
 from videos import Synthetic
 
@@ -52,6 +52,23 @@ def test_who_is_named_stays_and_ids_that_never_appear_are_said(tmp_path: Path) -
     assert "id 9 never appeared (there were 1" in done.stderr
     assert "nothing was covered in 6 of 6 frames: all that was found is to be left" in done.stderr
     assert min(int(picture[FACE].max()) for picture in pictures(target)) > 150
+
+
+def test_several_networks_look_at_the_same_frames(tmp_path: Path) -> None:
+    target, picture = tmp_path / "out.mp4", tmp_path / "in.png"
+    network = ROOT / "segmentation" / "models" / "face.onnx"
+    done = cli(SAMPLE, "-o", target, "--anonymize", f"people,plates={network}", "--max-frames", "3")
+    assert done.returncode == 0, done.stderr
+    body = slice(320, 350), slice(260, 380)
+    assert all(
+        made[FACE].max() < 30 and made[body].max() < 30 and made[60:160, 120:200].min() > 120
+        for made in pictures(target)
+    )
+    cv2.imwrite(str(picture), cv2.cvtColor(pictures(SAMPLE)[0], cv2.COLOR_RGB2BGR))
+    done = cli(picture, "-o", tmp_path / "out.png", "--anonymize", "heads,people")
+    assert done.returncode == 0, done.stderr
+    made = cv2.imread(str(tmp_path / "out.png"))
+    assert made is not None and made[FACE].max() == 0 and made[body].max() == 0 and made[60:160, 120:200].min() > 120
 
 
 def test_a_picture_is_covered_too(tmp_path: Path) -> None:

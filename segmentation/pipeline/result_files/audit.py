@@ -35,11 +35,17 @@ _MOST = 200  # pictures of a page: a person looks at no more
 _SIDE = 360  # pixels of a picture's longer side
 _ROUNDED = 1e-3  # seconds: containers round times
 _MARK = (255, 200, 0)
-_UNSURE = {"appears": (0.5, 0.0), "vanishes": (0.0, 0.5), "gap": (0.0, 0.0)}  # seconds to cover before and behind
+_UNSURE = {
+    "appears": (0.5, 0.0),
+    "vanishes": (0.0, 0.5),
+    "gap": (0.0, 0.0),
+    "bare": (0.0, 0.0),
+}  # seconds to cover before and behind
 _MEANING = {
     "appears": "comes into view amid the picture: is it uncovered before?",
     "vanishes": "is lost amid the picture: is it uncovered afterwards?",
     "gap": "was not found for a while: is the cover there, and where it should be?",
+    "bare": "has no face that was found: is somebody to be recognized?",
     "weak": "was never found for certain: perhaps it is nothing",
 }
 
@@ -68,9 +74,9 @@ class Audit(Sink):
         if self._offset is None:
             first = batch.frames.frames[0].pts
             self._offset = float(first * self._info.time_base - self._info.start - self._seconds(first))
-        shots = batch.shots or repeat(0)
-        for frame, found, shot in zip(batch.frames.frames, batch.instances or (), shots, strict=False):
-            self._finder.add(float(self._seconds(frame.pts)), found, shot)
+        shots, bare = batch.shots or repeat(0), batch.bare or repeat(())
+        for frame, found, shot, heads in zip(batch.frames.frames, batch.instances or (), shots, bare, strict=False):
+            self._finder.add(float(self._seconds(frame.pts)), found, shot, heads)
 
     def finish(self, end: Fraction | None, *, fragment: bool = False) -> None:
         self._doubts = self._finder.doubts()
@@ -188,7 +194,7 @@ def _page(
     """Returns the report as a page that needs no other file."""
     spans = "".join(
         f'<figure><img src="data:image/jpeg;base64,{picture}" alt=""><figcaption><b>{_clock(doubt.look)}</b> '
-        f"{doubt.kind}: number {doubt.id} {_MEANING[doubt.kind]}<br><code>{correction}</code></figcaption></figure>"
+        f"{doubt.kind}: {_named(doubt)} {_MEANING[doubt.kind]}<br><code>{correction}</code></figcaption></figure>"
         for doubt, picture, correction in zip(doubts, pictures, corrections, strict=False)
     )
     rest = len(doubts) - len(pictures)
@@ -206,6 +212,10 @@ If so, write the line below the picture into a text, and run again with --review
 <table><tr><th>number<th>label<th>from, s<th>to, s<th>frames<th>supposed<th>left<th>best score{rows}
 </table><h2>Run</h2><pre>{escape(json.dumps(about, indent=1))}</pre></html>
 """
+
+
+def _named(doubt: DoubtfulSpan) -> str:
+    return f"number {doubt.id}" if doubt.id else "a head"
 
 
 def _clock(seconds: float) -> str:

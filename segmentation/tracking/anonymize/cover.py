@@ -107,7 +107,7 @@ class CoverBoxes:
 
     def _begun(self, one: Instance, shot: int) -> _Track:
         """Returns the track for a new thing. One with an id may have been there without one in the frame before."""
-        earlier = {key: _iou(track.seen[-1].box, one.box) for key, track in self._loose.items() if track.shot == shot}
+        earlier = {key: iou(track.seen[-1].box, one.box) for key, track in self._loose.items() if track.shot == shot}
         best = max(earlier, key=lambda key: earlier[key], default=None)
         if not one.id or best is None or earlier[best] < _SAME:
             return _Track(shot)
@@ -161,7 +161,7 @@ class CoverMasks:
         batch, masks = waiting.popleft()
         earlier = masks[:0] if earlier is None else earlier
         later = np.concatenate([masks[:0], *(following for _, following in waiting)])[:_AROUND]
-        grown = _in_memory(around(earlier, masks, later), batch.masks, self._transfer)
+        grown = in_memory(around(earlier, masks, later), batch.masks, self._transfer)
         return replace(batch, masks=grown), np.concatenate([earlier, masks])[-_AROUND:]
 
 
@@ -184,7 +184,7 @@ def cover_alone(batch: MaskedBatch, transfer: Transfer) -> MaskedBatch:
         (masks,) = transfer.on_host(batch.masks[: len(batch)])
         assert masks is not None
         grown = around(masks[:0], np.asarray(masks), masks[:0])
-        return replace(batch, masks=_in_memory(grown, batch.masks, transfer))
+        return replace(batch, masks=in_memory(grown, batch.masks, transfer))
     places = [[(one, MARGIN) for one in frame.instances] for frame in batch.instances]
     return _drawn(batch, places, transfer)
 
@@ -200,7 +200,7 @@ def _drawn(batch: MaskedBatch, places: Iterable[list[tuple[Instance, float]]], t
             _draw(numbers, one.box, margin, number)
         mask[(numbers > 0) & (numbers <= sum(one.kept for one, _ in shown))] = 1
         maps.append(FrameInstances(instances=tuple(one for one, _ in shown), first_map=numbers))
-    return replace(batch, masks=_in_memory(masks, batch.masks, transfer), instances=tuple(maps))
+    return replace(batch, masks=in_memory(masks, batch.masks, transfer), instances=tuple(maps))
 
 
 def _draw(target: NDArray[np.uint8], box: Box, margin: float, value: int) -> None:
@@ -212,7 +212,8 @@ def _draw(target: NDArray[np.uint8], box: Box, margin: float, value: int) -> Non
     cv2.ellipse(target, (center, axes, 0.0), value, cv2.FILLED)
 
 
-def _iou(one: Box, other: Box) -> float:
+def iou(one: Box, other: Box) -> float:
+    """Returns the share of the union of two boxes that both cover."""
     return box_iou(np.array(one), np.array(other))
 
 
@@ -229,7 +230,7 @@ def _between(one: Box, other: Box, share: float) -> Box:
     return left, top, right, bottom
 
 
-def _in_memory(masks: Masks, like: Array, transfer: Transfer) -> Array:
+def in_memory(masks: Masks, like: Array, transfer: Transfer) -> Array:
     """Returns masks where those of the network are."""
     memory: Memory = "host" if isinstance(like, np.ndarray) else "cuda"
     return transfer.rows(masks, memory, len(masks))

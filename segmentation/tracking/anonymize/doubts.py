@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from segmentation.frames.instances import Box, FrameInstances, Instance
-from segmentation.tracking.anonymize.cover import AHEAD, BEYOND
+from segmentation.tracking.anonymize.cover import AHEAD, BEYOND, iou
 from segmentation.tracking.tracker import SURE
 
 _EDGE = 0.02  # share of the picture's side: what comes and goes there was outside before and is outside behind
+_SAME = 0.2  # IoU of the boxes of a head in two frames
 _LARGE = 0.3  # share of the picture's height, from which on a thing counts as large
 
 
@@ -19,8 +20,8 @@ _LARGE = 0.3  # share of the picture's height, from which on a thing counts as l
 class DoubtfulSpan:
     """A span of a track to look at. Times are seconds of the output."""
 
-    kind: str  # "appears", "vanishes", "gap" or "weak"
-    id: int
+    kind: str  # "appears", "vanishes", "gap", "weak" or "bare"
+    id: int  # 0 of a bare head
     begin: float
     end: float
     look: float  # the time of the picture that shows it best
@@ -61,18 +62,43 @@ class DoubtFinder:
         self.tracks: dict[int, TrackLog] = {}  # by id; things without a track are left out
         self._times: list[float] = []
         self._shots: list[int] = []  # of each time
+        self._bare: list[TrackLog] = []  # heads that nothing covers
 
-    def add(self, time: float, frame: FrameInstances, shot: int = 0) -> None:
-        """Adds the next frame, which the output shows at `time` in seconds, and the number of its shot."""
+    def add(self, time: float, frame: FrameInstances, shot: int = 0, bare: Sequence[Box] = ()) -> None:
+        """Adds the next frame, which the output shows at `time` in seconds, and the number of its shot.
+
+        `bare` are the heads that nothing covers.
+        """
         self._times.append(time)
         self._shots.append(shot)
         for one in frame.instances:
             if one.id:
                 self.tracks.setdefault(one.id, TrackLog(one.label, shot)).sights.append(Sight(time, one))
 
+        for box in bare:
+            self._add_bare(Sight(time, Instance(label="head", score=SURE, box=box)), shot)
+
+    def _add_bare(self, sight: Sight, shot: int) -> None:
+        """Adds a head to the one that was there just before, or begins another."""
+        near = [
+            one
+            for one in self._bare
+            if one.shot == shot
+            and 0 < sight.time - one.sights[-1].time <= BEYOND
+            and iou(one.sights[-1].one.box, sight.one.box) > _SAME
+        ]
+        if near:
+            near[-1].sights.append(sight)
+        else:
+            self._bare.append(TrackLog("head", shot, [sight]))
+
     def doubts(self) -> list[DoubtfulSpan]:
         """Returns all doubtful spans, the most doubtful first."""
         found = [doubt for id, track in self.tracks.items() for doubt in self._of(id, track)]
+        for track in self._bare:
+            if track.sights[-1].time - track.sights[0].time >= BEYOND:
+                middle = track.sights[len(track.sights) // 2]
+                found.append(_doubt("bare", 0, track.sights, middle, _by_size(middle.one)))
         return sorted(found, key=lambda one: (-one.doubt, one.begin))
 
     def _of(self, id: int, track: TrackLog) -> Iterator[DoubtfulSpan]:

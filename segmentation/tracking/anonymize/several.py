@@ -1,0 +1,127 @@
+"""Joins what several networks have found in the same frames: `--anonymize faces,plates=FILE`, and heads."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from segmentation.frames import MaskedBatch, Transfer, VideoInfo
+from segmentation.frames.instances import MOST, Box, FrameInstances, Instance, box_pixels
+from segmentation.options.anonymize import BODIES
+from segmentation.options.config import SURE_COVER, Config
+from segmentation.tracking.anonymize.cover import CoverMasks, cover_alone, in_memory
+from segmentation.tracking.anonymize.heads import LABEL, heads_in
+from segmentation.tracking.tracker import SURE
+
+
+class JoinBoxes:
+    """A step before tracking: boxes of further networks, and heads of those without a face, join the first ones."""
+
+    def __init__(self, config: Config, transfer: Transfer) -> None:
+        self._kinds = [one.kind for one in config.further]
+        self._heads = any(one.kind == "heads" for one in config.covered)
+        self._transfer = transfer
+
+    def __call__(self, batches: Iterator[MaskedBatch]) -> Iterator[MaskedBatch]:
+        self._transfer.enter()
+        yield from map(self.joined, batches)
+
+    def joined(self, batch: MaskedBatch) -> MaskedBatch:
+        """Returns a batch whose instances are those of all networks of boxes."""
+        found = list(batch.instances or ())
+        for kind, other in zip(self._kinds, batch.further, strict=True):
+            if other.instances is not None:
+                found = [
+                    _with(one, more.instances, more.unknown) for one, more in zip(found, other.instances, strict=True)
+                ]
+            elif kind == BODIES and self._heads:
+                masks = masks_of(other, self._transfer)
+                found = [_with(one, _heads(mask, one), False) for one, mask in zip(found, masks, strict=True)]
+        return replace(batch, instances=tuple(found))
+
+
+class CoverPeople:
+    """A step behind the cover of boxes: the masks of people are covered too."""
+
+    def __init__(self, config: Config, info: VideoInfo, transfer: Transfer) -> None:
+        self._number = [one.kind for one in config.further].index("people")
+        self._transfer, self._cover = transfer, CoverMasks(info, transfer)
+
+    def __call__(self, batches: Iterator[MaskedBatch]) -> Iterator[MaskedBatch]:
+        self._transfer.enter()
+        waiting: deque[MaskedBatch] = deque()
+
+        def people() -> Iterator[MaskedBatch]:
+            for batch in batches:
+                waiting.append(batch)
+                yield batch.further[self._number]
+
+        for grown in self._cover(people()):
+            yield with_people(waiting.popleft(), grown, self._transfer)
+
+
+class BareHeads:
+    """A step behind the cover: it notes heads that nothing covers, for who looks at the result."""
+
+    def __init__(self, config: Config, transfer: Transfer) -> None:
+        self._number = [one.kind for one in config.further].index(BODIES)
+        self._transfer = transfer
+
+    def __call__(self, batches: Iterator[MaskedBatch]) -> Iterator[MaskedBatch]:
+        self._transfer.enter()
+        for batch in batches:
+            masks = masks_of(batch.further[self._number], self._transfer)
+            covers = [[one.box for one in frame.instances] for frame in batch.instances or ()]
+            bare = tuple(tuple(heads_in(mask, boxes)) for mask, boxes in zip(masks, covers, strict=True))
+            yield replace(batch, bare=bare)
+
+
+def with_people(batch: MaskedBatch, people: MaskedBatch, transfer: Transfer) -> MaskedBatch:
+    """Returns a batch whose masks hold those of `people` too, which may be of another size."""
+    masks = masks_of(batch, transfer).copy()
+    height, width = masks.shape[1:]
+    for mask, person in zip(masks, masks_of(people, transfer), strict=True):
+        mask[cv2.resize(person, (width, height), interpolation=cv2.INTER_LINEAR) > SURE_COVER] = 1
+        if np.isnan(person).any():  # no mask at all: everything is covered
+            mask[:] = np.nan
+    return replace(batch, masks=in_memory(masks, batch.masks, transfer))
+
+
+def cover_picture(batch: MaskedBatch, config: Config, transfer: Transfer) -> MaskedBatch:
+    """Returns the batch of a picture with masks that cover what was found in it, without frames around."""
+    covered = cover_alone(JoinBoxes(config, transfer).joined(batch) if batch.further else batch, transfer)
+    kinds = [one.kind for one in config.further]
+    if "people" not in kinds:
+        return covered
+    return with_people(covered, cover_alone(batch.further[kinds.index("people")], transfer), transfer)
+
+
+def masks_of(batch: MaskedBatch, transfer: Transfer) -> NDArray[np.float32]:
+    """Returns the masks (N, h, w) of a batch on the host."""
+    (masks,) = transfer.on_host(batch.masks[: len(batch)])
+    assert masks is not None
+    return np.asarray(masks, np.float32)
+
+
+def _heads(mask: NDArray[np.float32], found: FrameInstances) -> tuple[Instance, ...]:
+    boxes: Sequence[Box] = [one.box for one in found.instances]
+    return tuple(Instance(label=LABEL, score=SURE, box=box) for box in heads_in(mask, boxes))
+
+
+def _with(found: FrameInstances, more: tuple[Instance, ...], unknown: bool) -> FrameInstances:
+    """Returns the instances of a frame with others, whose boxes are theirs in the label map."""
+    instances, label_map = found.instances, found.first_map.copy()
+    sides = np.array(label_map.shape[::-1] * 2)
+    for number, one in enumerate(more[: MOST - len(instances)], len(instances) + 1):
+        label_map[box_pixels(np.array(one.box) * sides, label_map.shape)] = number
+    return replace(
+        found,
+        instances=(*instances, *more)[:MOST],
+        first_map=label_map,
+        unknown=found.unknown or unknown,
+    )

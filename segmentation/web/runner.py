@@ -13,6 +13,8 @@ from segmentation.web.store import CANCELLED, DONE, FAILED, QueuedJob, Store
 
 log = logging.getLogger(__name__)
 
+_TIDY = 30.0  # seconds between looks for what is too old or too much
+
 
 class JobRunner:
     """Runs so many jobs at a time. Use it as a context manager: the next server does again what leaving it stops."""
@@ -28,10 +30,12 @@ class JobRunner:
         self._processes: dict[str, LinkedProcess] = {}
         self._wake = threading.Condition()
         self._closed = False
+        self._over = threading.Event()
         self._threads = [
             threading.Thread(target=self._work, name=f"segmentation-job {number}", daemon=True)
             for number in range(at_a_time)
         ]
+        self._threads.append(threading.Thread(target=self._tidy, name="segmentation-tidy", daemon=True))
 
     def __enter__(self) -> JobRunner:
         for thread in self._threads:
@@ -39,6 +43,7 @@ class JobRunner:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._over.set()
         with self._wake:
             self._closed = True
             self._wake.notify_all()
@@ -72,11 +77,18 @@ class JobRunner:
             assert job is not None
             try:
                 self._run(job)
-                self._store.tidy(*self._kept)
             except SegmentationError as exc:  # the work folder is full; the next job may fit
                 log.error("job %s: %s", job.id, exc)
             except OSError as exc:
                 self._fail(job, f"{job.name}: no process can be started ({exc})")
+
+    def _tidy(self) -> None:
+        """Removes old results now and then, also where no job ends."""
+        while not self._over.wait(_TIDY):
+            try:
+                self._store.tidy(*self._kept)
+            except SegmentationError as exc:
+                log.error("%s", exc)
 
     def _run(self, job: QueuedJob) -> None:
         process = LinkedProcess("segmentation.web.job_process", quiet=True)

@@ -247,16 +247,13 @@ class Store:
 
     def in_use(self, path: str) -> bool:
         """Returns whether a job that is not over reads the file."""
-        return bool(self._do("SELECT 1 FROM jobs WHERE source = ? AND state IN ('queued', 'running')", path))
+        return bool(self._do("SELECT 1 FROM jobs WHERE source = ? AND ended IS NULL", path))
 
     def tidy(self, age: float, size: int) -> None:
         """Removes what is older than `age` seconds, then the oldest until the rest has at most `size` bytes."""
         jobs = [("jobs", *row) for row in self._do("SELECT id, ended FROM jobs WHERE ended IS NOT NULL")]
-        inputs = [
-            ("inputs", id, created)
-            for id, created, path in self._do("SELECT id, created, path FROM inputs")
-            if not self.in_use(path)
-        ]
+        unused = "SELECT id, created FROM inputs WHERE path NOT IN (SELECT source FROM jobs WHERE ended IS NULL)"
+        inputs = [("inputs", *row) for row in self._do(unused)]
         things = sorted(jobs + inputs, key=lambda thing: thing[2])
         sizes = {thing: _size(self.folder / thing[0] / thing[1]) for thing in things}
         total = sum(sizes.values())

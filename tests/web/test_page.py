@@ -140,6 +140,20 @@ def test_it_fits_narrow_windows_and_has_no_unnamed_controls(
             shown(page, before)
             found = axe.run(page)
             assert found.violations_count == 0, found.generate_report()
+        before = state(page)
+        page.select_option("#cover", "")
+        before = (shown(page, before), state(page))[1]
+        page.focus("#add")
+        for key in ["Enter", "Space", "ArrowRight", "ArrowDown", "Space"]:  # a stroke by the keyboard alone
+            page.keyboard.press(key)
+        before = (shown(page, before), state(page))[1]
+        assert page.text_content("#corrections button") == "0.00 s"
+        found = axe.run(page)
+        assert found.violations_count == 0, found.generate_report()
+        page.keyboard.press("Control+z")
+        shown(page, before)
+        assert page.locator("#corrections li").count() == 0
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
         page.close()
 
 

@@ -157,6 +157,7 @@ connect({
   go: (frame) => { time.value = frame; time.dispatchEvent(new Event("input")); },
   base: () => rendered("correction"),
   changed: look,
+  failed: (error) => say(error.message),
 });
 at("undo").onclick = undo;
 document.onkeydown = (event) => {

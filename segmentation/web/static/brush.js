@@ -9,7 +9,8 @@ const COLORS = { 1: 0x7853c800, "-1": 0x783d3dff };  // alpha, blue, green, red
 const layers = new Map();  // by the number of the frame
 const lengths = new WeakMap();  // of layers
 const past = [];  // [frame, its layer before], for undo
-let page = null;  // what this part needs of the page: frame(), seconds(frame), go(frame), base(), changed()
+let page = null;  // what this part needs of the page, see `connect` in app.js
+let strokes = Promise.resolve();  // those that are done are added one after the other
 let shape = [0, 0], input = null, stroke = null, drawn = null;
 
 export const connect = (given) => { page = given; };
@@ -35,6 +36,13 @@ async function begun(frame) {
   return layer.map((_, i) => (data[4 * i] > 200 ? 1 : data[4 * i] < 56 ? -1 : 0));
 }
 
+async function add({ frame, layer, of }) {
+  const before = await begun(frame);
+  if (of !== input) return;  // another video was opened meanwhile
+  past.push([frame, layers.get(frame)]);
+  set(frame, before.map((old, i) => layer[i] || old));
+}
+
 function dab(layer, from, to, value) {
   const radius = Number(at("brush").value) / 200 * Math.min(...shape), steps = Math.ceil(Math.hypot(to[0] - from[0], to[1] - from[1]) * shape[0]) + 1;
   for (let step = 0; step <= steps; step++) {
@@ -58,12 +66,10 @@ function brush(button, value) {
       dab(stroke.layer, stroke.last, point, value);
       stroke.last = point;
     },
-    async up() {
-      const { frame, layer } = stroke;
+    up() {
+      const done = { ...stroke, of: input };
       stroke = null;
-      const before = await begun(frame);
-      past.push([frame, layers.get(frame)]);
-      set(frame, before.map((old, i) => layer[i] || old));
+      strokes = strokes.then(() => add(done)).catch(page.failed);
     },
     paint(context, width, height, point) {
       drawLayer(context, stroke?.layer ?? layers.get(page.frame()), width, height);

@@ -16,6 +16,7 @@ from segmentation.frames import Frame, FrameBatch, Planes, VideoInfo
 from segmentation.frames.live_frames import LiveFrame
 from segmentation.frames.packet_decoder import DevicePicture
 from segmentation.live.repeats import Repeats
+from segmentation.options.anonymize import LIVE_LOOK_AHEAD
 from segmentation.options.config import Config
 from segmentation.options.times import exact
 from segmentation.stages.decode.pyav import PyAVDecoder
@@ -51,9 +52,10 @@ class LiveDecoder(PyAVDecoder):
     ) -> None:
         super().__init__(info, pix_fmt, config, gpu, sessions=sessions)
         gap = _HELD if config.interval == "auto" else max(config.interval, config.max_interval)
-        # Smoothing holds a batch as a whole, and frames also wait for the next one that is inferred. If fewer could be
-        # under way, a batch that is late by then would wait for frames that are not handed out.
-        self._held = max(_HELD, self._batch_size + _LATER) + 2 * gap
+        # Smoothing holds a batch as a whole, frames also wait for the next one that is inferred, and what is covered for
+        # later ones. If fewer could be under way, a late batch would wait for frames that are not handed out.
+        ahead = LIVE_LOOK_AHEAD + self._batch_size if config.live_look_ahead else 0
+        self._held = max(_HELD, self._batch_size + _LATER) + 2 * gap + ahead
         self._repeats = Repeats(config.on_loss, info, pix_fmt)
         self._index = self._number = 0  # of the next frame and batch
         self._soonest = 0  # pts of the next frame

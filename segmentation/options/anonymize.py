@@ -16,6 +16,8 @@ from segmentation.options.times import seconds
 REGIONS = "regions"  # stands for regions alone, which need no network
 KINDS = ("faces", "heads", "people", "plates")
 BODIES = "bodies"  # people who are looked for beside faces: heads are theirs, and who has no face is doubtful
+LOOK_AHEAD = 1.0  # seconds for which a frame waits at most for later ones, and the longest gap that is filled
+LIVE_LOOK_AHEAD = 64  # frames of a live source that wait at most, whatever its rate
 COVERS = ("color", "image", "video")  # effects of which nothing of the picture can be computed back
 _BUILT_IN = {"faces": "face", "heads": "face", "people": "person"}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TextIO, get_args
 
 from segmentation.errors import ConfigError, did_you_mean
-from segmentation.options.anonymize import BODIES, COVERS, REGIONS, Anonymize, Region
+from segmentation.options.anonymize import BODIES, COVERS, LOOK_AHEAD, REGIONS, Anonymize, Region
 from segmentation.options.corrections import Named
 from segmentation.options.devices import DEVICES, PROCESSORS, is_device
 from segmentation.options.effect import CHOICES, Effect, number
@@ -359,6 +359,11 @@ class Config:
         kinds = {one.kind for one in self.covered}
         wants_bodies = "heads" in kinds or ("faces" in kinds and self.audit is not None)
         return (*self.covered[1:], *([Anonymize(BODIES, "person")] if wants_bodies else []))
+
+    @property
+    def live_look_ahead(self) -> float:
+        """Returns how long frames of a live source wait for later ones, which show who is to be covered: seconds."""
+        return min(LOOK_AHEAD, self.max_delay) if self.covers_boxes else 0.0
 
     @property
     def _covers_hard(self) -> bool:

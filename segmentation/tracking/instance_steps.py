@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from segmentation.frames import Transfer, VideoInfo
-from segmentation.options.anonymize import BODIES, REGIONS
+from segmentation.options.anonymize import BODIES, LOOK_AHEAD, REGIONS
 from segmentation.options.config import Config
 from segmentation.options.instances import Keep
 from segmentation.stages.mask_source import MaskStep
@@ -66,9 +66,10 @@ def _anonymizing(
         return [], [CoverMasks(info, transfer)]
     kinds = {one.kind for one in config.further}
     before: list[MaskStep] = [JoinBoxes(config, transfer)] if kinds else []
-    if info.live is None:  # a cut shows by the frames behind it, for which nothing live waits
+    if info.live is None:  # what is wrongly torn live is not to be mended
         before.append(Shots(info, pix_fmt, transfer, gpu))
-    behind: list[MaskStep] = [CoverBoxes(info, transfer, Corrections(config, info).covers)]
+    ahead = LOOK_AHEAD if info.live is None else config.live_look_ahead
+    behind: list[MaskStep] = [CoverBoxes(info, transfer, Corrections(config, info).covers, ahead)]
     if "people" in kinds:
         behind.append(CoverPeople(config, info, transfer))
     if BODIES in kinds and config.audit is not None:

@@ -29,6 +29,7 @@ LOST = 1.0  # seconds without being seen after which a track ends
 GAP = 3.0  # seconds without any frame, as of a camera that was away, after which all tracks end
 HIDDEN = 2.0  # the same for one that is expected within a component of others
 SURE = 0.6  # score from which an instance may begin a track
+COVERED = 0.4  # the same of what is to be covered: a track that is nothing is better than a face without one
 _LIKE = 0.1  # least similarity of an instance and a track, a mean of mask IoU and box IoU
 _INSIDE = 0.5  # share of a track's shape in components that makes the track a part of them
 _CLAIM = 0.3  # share of a track's shape in one component that makes the track a part of that
@@ -70,12 +71,12 @@ _Shown = tuple[Track | None, Instance, Silhouette]
 class Tracker:
     """Follows the instances of one run."""
 
-    def __init__(self, *, moving: bool, split: bool, ids: Iterator[int] | None = None) -> None:
+    def __init__(self, *, moving: bool, split: bool, ids: Iterator[int] | None = None, sure: float = SURE) -> None:
         """`ids` are given in their order, by default from 1. `moving`: things are expected where their motion takes
         them. `split`: instances are components of a semantic mask, so that one may be several things, or a piece of
-        one.
+        one. `sure` is the score from which an instance may begin a track.
         """
-        self._moving, self._split = moving, split
+        self._moving, self._split, self._sure = moving, split, sure
         self._tracks: list[Track] = []
         self._ids = count(1) if ids is None else ids
         self._begun = False
@@ -106,8 +107,8 @@ class Tracker:
     def _associate(self, seen: Sequence[_Seen], shared: _Shared, time: float) -> dict[int, Track]:
         """Returns the track of each instance by its number, where one is clear."""
         owners: dict[int, Track] = {}
-        sure = [one for one in seen if one.instance.score >= SURE]
-        weak = [one for one in seen if one.instance.score < SURE]
+        sure = [one for one in seen if one.instance.score >= self._sure]
+        weak = [one for one in seen if one.instance.score < self._sure]
         for several in (sure, weak):
             self._match(owners, several, lambda track, one: _similarity(track, one, shared[track]), _LIKE)
         self._match(owners, sure, lambda track, one: _return(track, one, shared[track], time), 0.0)
@@ -148,7 +149,7 @@ class Tracker:
             shape = _joined([one.shape for one in group.seen])
             if not tracks:
                 track = None
-                if instance.score >= SURE:
+                if instance.score >= self._sure:
                     track = Track(instance, shape, group.seen[0].look, time)
                     self._tracks.append(track)
                 shown.append((track, instance, shape))

@@ -63,12 +63,20 @@ def test_masks_in_a_pipe_are_not_waited_for(tmp_path: Path) -> None:
     assert done.returncode == 1 and f"{tmp_path}/pipe.mp4: is a pipe or a device; copy" in done.stderr
 
 
+HOW_FULL = [
+    pytest.param((), id="plain"),
+    pytest.param(("--anonymize", "faces", "--audit", "a.html"), id="covering", marks=pytest.mark.slow),
+]
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
-def test_a_full_disk(tmp_path: Path) -> None:
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "none", tmp_path], capture_output=True).returncode:
+@pytest.mark.parametrize("how", HOW_FULL)
+def test_a_full_disk(tmp_path: Path, how: tuple[str, ...]) -> None:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=60k", "none", tmp_path], capture_output=True).returncode:
         pytest.skip("no disk can be mounted here")
     try:
-        done = cli(SAMPLE, "-o", tmp_path / "a.mp4")
+        options = ["--quality", "5", "--preset", "ultrafast", *(tmp_path / one if "." in one else one for one in how)]
+        done = cli(SAMPLE, "-o", tmp_path / "a.mp4", *options)
         assert done.returncode == 1 and f"{tmp_path}/a.mp4: cannot be written (No space left on device)" in done.stderr
         assert not list(tmp_path.iterdir())
     finally:

@@ -103,6 +103,15 @@ def _show_their_distance(found: list[tuple[int, float, float]], camera: RtspServ
         assert other > number and then - shown == pytest.approx((other - number) / camera.fps, abs=0.01)
 
 
+def test_covered_frames_wait_for_later_ones_and_none_is_lost(camera: RtspServer, tmp_path: Path) -> None:
+    with Segmenter(anonymize="faces", device="cpu", input_size=(64, 64)) as segmenter:
+        report = segmenter.run(camera.url(), tmp_path / "out.mp4", max_frames=40, max_delay=30.0)
+    found = numbers(tmp_path / "out.mp4")
+    assert report.frames == 40 and accounted(report) and report.complete
+    assert report.latency["max"] >= 0.9, "a frame waits for those of the next second"
+    assert found == [number for number in camera.sent if found[0] <= number <= found[-1]]
+
+
 @pytest.mark.slow
 def test_a_slow_pipeline_drops_the_oldest_frames_and_counts_them(camera: RtspServer, tmp_path: Path) -> None:
     """The delay does not grow: at most `max_delay`, and the time of the frames that are on their way already."""

@@ -2,15 +2,15 @@
 
 A box is found or not from one frame to the next: by blur, by a turned head, by a hand before the face. So the boxes of
 one track are linked in both directions: gaps are filled, and a track is covered before its first and behind its last
-box, but never across a cut. A batch waits for the frames that this takes. Live sources wait for none: there a track is
-covered behind its last box alone.
+box, but never across a cut. A batch waits for the frames that this takes. Of live sources they
+wait for `--max-delay` alone, so that a face may be seen before its first box where that is short.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TypeAlias
@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from segmentation.frames import Array, MaskedBatch, Memory, Transfer, VideoInfo
 from segmentation.frames.instances import MOST, Box, FrameInstances, Instance
+from segmentation.options.anonymize import LIVE_LOOK_AHEAD, LOOK_AHEAD
 from segmentation.tracking.motion import box_iou
 from segmentation.tracking.tracker import SURE
 
-AHEAD = 1.0  # seconds: the longest gap between two boxes of a track that is filled
 BEYOND = 0.2  # seconds for which a track is covered before its first and behind its last box
 _ROUNDED = 1e-3  # seconds: containers round times
 MARGIN = 1.42  # of an ellipse's axes to the box's sides: it holds the corners from the root of 2 on
@@ -52,7 +52,7 @@ class _Track:
         if after is not None and self.times[after] == time:
             return self.seen[after], MARGIN
         before = number - 1 if number else None
-        if before is not None and after is not None and self.times[after] - self.times[before] <= AHEAD:
+        if before is not None and after is not None and self.times[after] - self.times[before] <= LOOK_AHEAD:
             share = (time - self.times[before]) / (self.times[after] - self.times[before])
             return _supposed(self.seen[before], _between(self.seen[before].box, self.seen[after].box, share))
         if len(self.seen) == 1 and self.seen[0].score < SURE:
@@ -65,11 +65,19 @@ class CoverBoxes:
     """A step between tracking and composite: masks that hold all that the tracks show."""
 
     def __init__(
-        self, info: VideoInfo, transfer: Transfer, covers: Callable[[Instance, float], bool] = lambda one, time: True
+        self,
+        info: VideoInfo,
+        transfer: Transfer,
+        covers: Callable[[Instance, float], bool] = lambda one, time: True,
+        ahead: float = LOOK_AHEAD,
     ) -> None:
-        """`covers` says of a thing and a time, in seconds from the video's beginning, whether it is to be covered."""
+        """`covers` says of a thing and a time, in seconds from the video's beginning, whether it is to be covered.
+
+        A frame waits for those of `ahead` seconds.
+        """
         self._info, self._transfer, self._covers = info, transfer, covers
-        self._ahead = AHEAD if info.live is None else 0.0
+        self._ahead = ahead
+        self._most = 0 if info.live is None else LIVE_LOOK_AHEAD
         self._tracks: dict[int, _Track] = {}
         self._alone = count(_UNTRACKED, -1)
         self._loose: dict[int, _Track] = {}  # of boxes without an id in the last frame, by their keys
@@ -81,9 +89,13 @@ class CoverBoxes:
             self._note(batch)
             waiting.append(batch)
             newest = self._times(batch)[-1]
-            while waiting and newest - self._times(waiting[0])[-1] >= self._ahead:
+            while waiting and (newest - self._times(waiting[0])[-1] >= self._ahead or self._are_many(waiting)):
                 yield self._covered(waiting.popleft())
         yield from map(self._covered, waiting)
+
+    def _are_many(self, waiting: Sequence[MaskedBatch]) -> bool:
+        """Returns whether more frames wait than a live source hands out meanwhile."""
+        return 0 < self._most < sum(map(len, waiting))
 
     def _times(self, batch: MaskedBatch) -> list[float]:
         return [float(frame.pts * self._info.time_base) for frame in batch.frames.frames]
@@ -130,7 +142,7 @@ class CoverBoxes:
             ]
             for time, shot in zip(times, _shots(batch), strict=True)
         ]
-        old = times[-1] - AHEAD
+        old = times[-1] - LOOK_AHEAD
         self._tracks = {key: track for key, track in self._tracks.items() if track.times[-1] >= old}
         return _drawn(batch, places, self._transfer)
 

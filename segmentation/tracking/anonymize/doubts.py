@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from segmentation.frames.instances import Box, FrameInstances, Instance
-from segmentation.tracking.anonymize.cover import AHEAD, BEYOND, iou
+from segmentation.options.anonymize import LOOK_AHEAD
+from segmentation.tracking.anonymize.cover import BEYOND, iou
 from segmentation.tracking.tracker import SURE
 
 _EDGE = 0.02  # share of the picture's side: what comes and goes there was outside before and is outside behind
@@ -125,7 +126,7 @@ def _gaps(id: int, sights: Sequence[Sight], seen: Sequence[Sight]) -> Iterator[D
     for before, after in pairwise(seen):
         if (length := after.time - before.time) > BEYOND:
             between = [sight for sight in sights if before.time < sight.time < after.time] or [before]
-            yield _doubt("gap", id, [before, after], between[len(between) // 2], min(1.0, length / AHEAD))
+            yield _doubt("gap", id, [before, after], between[len(between) // 2], min(1.0, length / LOOK_AHEAD))
 
 
 def _doubt(kind: str, id: int, span: Sequence[Sight], look: Sight, doubt: float) -> DoubtfulSpan:

@@ -10,6 +10,7 @@ from videos import video_info
 from segmentation.frames import Frame, FrameBatch, HostTransfer, MaskedBatch
 from segmentation.frames.instances import Box, FrameInstances, Instance
 from segmentation.tracking.anonymize.cover import CoverBoxes, CoverMasks, cover_alone
+from segmentation.tracking.tracker import COVERED, Tracker
 
 SIZE = 90, 160  # height, width of masks
 INFO = video_info()
@@ -112,3 +113,26 @@ def test_masks_of_people_hold_those_around_them_and_grow() -> None:
 def test_pictures_are_covered_without_frames_around() -> None:
     (batch,) = batches([[face()]])
     assert share_of(np.asarray(cover_alone(batch, HostTransfer()).masks)[0]) == 1
+
+
+def test_what_is_to_be_covered_begins_a_track_at_a_lower_score() -> None:
+    """Of faces that are small or turned away, no box may be sure."""
+    label_map = np.zeros(SIZE, np.uint8)
+    label_map[36:54, 64:80] = 1
+    frame = FrameInstances(instances=(face(id=0, score=0.45),), first_map=label_map)
+    for options, id in ((dict[str, float](), 0), ({"sure": COVERED}, 1)):
+        tracker = Tracker(moving=True, split=False, **options)
+        assert [tracker.update(frame, i / 25).instances[0].id for i in range(3)] == [id] * 3
+
+
+def test_a_frame_waits_no_longer_than_it_may() -> None:
+    """Of 25 frames a second those of 0.4 s are ten, and of a source of any rate as many as it hands out."""
+    seen: list[int] = []
+
+    def counted() -> Iterator[MaskedBatch]:
+        for batch in batches([[face()]] * 200, length=1):
+            seen.append(batch.frames.index)
+            yield batch
+
+    waits = [seen[-1] - made.frames.index for made in CoverBoxes(INFO, HostTransfer(), ahead=0.4)(counted())]
+    assert max(waits) in (10, 11), "times are rounded"

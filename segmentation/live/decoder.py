@@ -52,8 +52,8 @@ class LiveDecoder(PyAVDecoder):
     ) -> None:
         super().__init__(info, pix_fmt, config, gpu, sessions=sessions)
         gap = _HELD if config.interval == "auto" else max(config.interval, config.max_interval)
-        # Smoothing holds a batch as a whole, frames also wait for the next one that is inferred, and what is covered for
-        # later ones. If fewer could be under way, a late batch would wait for frames that are not handed out.
+        # Smoothing holds a batch as a whole, frames also wait for the next one that is inferred, and covers for later
+        # ones. If fewer could be under way, a late batch would wait for frames that are not handed out.
         ahead = LIVE_LOOK_AHEAD + self._batch_size if config.live_look_ahead else 0
         self._held = max(_HELD, self._batch_size + _LATER) + 2 * gap + ahead
         self._repeats = Repeats(config.on_loss, info, pix_fmt)

@@ -279,3 +279,22 @@ def test_a_render_is_cancelled_and_goes_on_after_a_killed_server(browser: Any, t
         assert len(ids) == 2
         assert served.until(ids[0], "done", "failed")["frames"] == 150
         assert served.until(ids[1], "cancelled")["output"] is None
+
+
+@pytest.mark.slow
+def test_the_result_is_played_until_it_is_stopped(pair: Path, browser: Any, tmp_path: Path) -> None:
+    with Served(tmp_path / "work") as served:
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.goto(served.url)
+        page.set_input_files("#file", pair)
+        first = shown(page)
+        before = state(page)
+        page.click("#play")
+        page.wait_for_selector("#clock:has-text('0.63 s')", timeout=120_000)  # of the last frame
+        page.wait_for_selector("#play[aria-label=Play]", timeout=120_000)
+        assert not np.array_equal(first, shown(page, before))
+        page.click("#play")
+        page.wait_for_selector("#play[aria-label=Pause]")
+        page.click("#play")
+        page.wait_for_selector("#play[aria-label=Play]")
+        assert not page.text_content("#message")

@@ -10,6 +10,7 @@ const at = (id) => document.getElementById(id);
 const stage = at("stage"), result = at("result"), before = at("before"), time = at("time"), message = at("message");
 let input = null;  // as the server describes it
 let asking = null;  // the request of the frame that is wanted now
+let playing = null;  // the play that is under way
 
 export const say = (text) => { message.textContent = text; };
 const seconds = () => (input.rate ? Number(time.value) / input.rate : 0);
@@ -17,7 +18,7 @@ const corrections = () => (covers() ? "" : project(options()));
 const view = () => document.querySelector("[name=view]:checked").value;
 
 async function rendered(shown, signal) {
-  const fields = { source: input.id, time: seconds(), view: shown, width: 1280 };
+  const fields = { source: input.id, time: seconds(), view: shown, width: playing ? 640 : 1280 };
   if (shown !== "input") Object.assign(fields, { options: options(), project: corrections() });
   return (await post("/api/frames", fields, signal)).blob();
 }
@@ -40,16 +41,42 @@ async function look() {
   try {
     await picture(result, view(), signal);
     if (at("compare").value > 0) await picture(before, "input", signal);
-    const { command } = await (await post("/api/command", { name: input.name, options: options(), project: corrections() && "yes" }, signal)).json();
-    at("command").textContent = command;
+    if (!playing) {
+      const { command } = await (await post("/api/command", { name: input.name, options: options(), project: corrections() && "yes" }, signal)).json();
+      at("command").textContent = command;
+    }
     say("");
     stage.dataset.shown = Number(stage.dataset.shown ?? 0) + 1;
   } catch (error) {
-    if (error.name !== "AbortError") say(error.message);
+    if (error.name === "AbortError") return;
+    stop();
+    say(error.message);
   } finally {
     clearTimeout(waiting);
     if (!signal.aborted) at("busy").textContent = "";
   }
+}
+
+function stop() {
+  playing = null;
+  at("play").textContent = "▶";
+  at("play").setAttribute("aria-label", "Play");
+}
+
+// At the video's own speed: as many frames as the server makes in the time.
+async function play() {
+  const mine = playing = {}, begun = performance.now(), last = Number(time.max);
+  const from = Number(time.value) < last ? Number(time.value) : 0;
+  at("play").textContent = "❚❚";
+  at("play").setAttribute("aria-label", "Pause");
+  while (playing === mine) {
+    time.value = Math.min(last, from + Math.floor((performance.now() - begun) / 1000 * input.rate));
+    before.removeAttribute("src");
+    redraw();
+    await look();
+    if (Number(time.value) === last) stop();
+  }
+  look();
 }
 
 let soon = 0;
@@ -68,6 +95,7 @@ async function show(id) {
   time.max = last;
   time.value = 0;
   at("scrub").hidden = at("pick").hidden = at("correct").hidden = !input.rate;
+  stop();
   takeTool(null);
   forgetCorrections(input);
   forgetRegions(input.width, input.height);
@@ -135,7 +163,8 @@ document.ondrop = (event) => {
   stage.classList.remove("over");
   if (event.dataTransfer.files[0]) take(event.dataTransfer.files[0]);
 };
-time.oninput = () => { before.removeAttribute("src"); redraw(); lookSoon(); };
+at("play").onclick = () => (playing ? stop() : play());
+time.oninput = () => { stop(); before.removeAttribute("src"); redraw(); lookSoon(); };
 at("back").onclick = () => step(-1);
 at("forward").onclick = () => step(1);
 at("views").onchange = look;

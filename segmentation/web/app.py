@@ -103,11 +103,13 @@ def make_app(server: Server) -> Starlette:
     return Starlette(routes=routes, middleware=[guard], exception_handlers=handlers, lifespan=lifespan)
 
 
-def metrics(store: Store) -> Iterator[str]:
-    """Yields the figures of the queue as the lines of Prometheus' text format."""
+def metrics(server: Server) -> Iterator[str]:
+    """Yields the figures of the server as the lines of Prometheus' text format."""
     yield from head("jobs", "gauge", "Jobs by their state.")
-    for state, count in store.counts().items():
+    for state, count in server.store.counts().items():
         yield f"segmentation_jobs{labels(state=state)} {count}"
+    yield from head("previews_total", "counter", "Frames and masks that were asked for and rendered.")
+    yield f"segmentation_previews_total {server.previews.rendered}"
 
 
 class _Api:
@@ -115,6 +117,7 @@ class _Api:
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._turn = asyncio.Lock()  # of a frame: those that nobody waits for any more are left out
 
     async def page(self, request: Request) -> Response:
         return _static("index.html", "text/html")
@@ -145,7 +148,7 @@ class _Api:
         return JSONResponse(self._server.store.counts())
 
     async def metrics(self, request: Request) -> Response:
-        return Response("".join(f"{line}\n" for line in metrics(self._server.store)), media_type=CONTENT_TYPE)
+        return Response("".join(f"{line}\n" for line in metrics(self._server)), media_type=CONTENT_TYPE)
 
     async def openapi(self, request: Request) -> Response:
         return JSONResponse(openapi())
@@ -182,8 +185,7 @@ class _Api:
             if view not in get_args(View):
                 raise ConfigError(f"view {view!r}: choose {', '.join(get_args(View))}")
             source = upload.stored() if upload.path else self._server.shown.find(fields.get("source", ""))
-            picture = await asyncio.to_thread(
-                self._server.previews.frame,
+            arguments = (
                 source,
                 _number(fields, "time", 0.0, 1e9),
                 cast(View, view),
@@ -191,6 +193,10 @@ class _Api:
                 int(_number(fields, "width", 1280, _WIDEST, least=16)),
                 fields.get("project", ""),
             )
+            async with self._turn:
+                if await request.is_disconnected():  # such as where a slider has moved on
+                    return Response(status_code=204)
+                picture = await asyncio.to_thread(self._server.previews.frame, *arguments)
         return Response(picture, media_type="image/png" if view == "correction" else "image/jpeg")
 
     async def mask(self, request: Request) -> Response:

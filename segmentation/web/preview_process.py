@@ -26,6 +26,7 @@ class PreviewProcess:
         self._limits = limits
         self._lock = threading.Lock()
         self._process: LinkedProcess | None = None
+        self.rendered = 0  # frames and masks
 
     def about(self, source: StoredInput) -> InputFacts:
         """See `Previews.about`. Raises `SegmentationError` also where the process dies, as all requests do."""
@@ -58,6 +59,7 @@ class PreviewProcess:
                 how = process.describe_death()
                 self._end()
                 raise SegmentationError(f"{source.name}: the process that reads it {how}") from None
+            self.rendered += isinstance(answer, bytes)
         if isinstance(answer, SegmentationError):
             raise type(answer)(str(answer).replace(source.path, source.name))
         return answer

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import av
 import cv2
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from paths import SAMPLE
 from program import cli, file_limit
 from projects import project
-from served import Served
+from served import Served, multipart
 
 from segmentation import Segmenter
 from segmentation.options.config import Config
@@ -83,6 +84,33 @@ def test_a_job_whose_process_is_killed_fails_alone(served: Served) -> None:
     job = served.until(id, "failed", "done")
     assert job["state"] == "failed" and job["error"].startswith(f"{SAMPLE.name}: its process was ended by signal 9")
     assert served.until(served.job({"file": SAMPLE, "options": SMALL}), "failed", "done")["state"] == "done"
+
+
+def rendered(served: Served) -> int:
+    return int(served.ask("metrics")[1].decode().split()[-1])
+
+
+def test_frames_that_nobody_waits_for_are_not_rendered(served: Served) -> None:
+    wanted = {"source": "files/numbered.mp4", "view": "input"}
+    assert served.ask("api/frames", wanted)[0] == 200
+    before = rendered(served)
+    (previews,) = children(served.process.pid, "preview_process")
+    data, kind = multipart(wanted)
+    head = (
+        f"POST /api/frames HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\nContent-Length: {len(data)}\r\n\r\n"
+    )
+    address = urlsplit(served.url)
+    os.kill(previews, signal.SIGSTOP)
+    try:
+        gone = [socket.create_connection((str(address.hostname), address.port or 0)) for _ in range(6)]
+        for connection in gone:
+            connection.sendall(head.encode() + data)
+            connection.close()
+            assert served.ask("healthz")[0] == 200  # the server has seen the end of the connection
+    finally:
+        os.kill(previews, signal.SIGCONT)
+    assert served.ask("api/frames", wanted)[0] == 200
+    assert rendered(served) - before in (1, 2)  # the first one may have begun
 
 
 def test_a_crash_of_a_preview_takes_nothing_along(served: Served) -> None:
@@ -295,6 +323,7 @@ def test_the_description_has_the_options_of_config(served: Served) -> None:
 def test_figures_for_machines(served: Served) -> None:
     parser = pytest.importorskip("prometheus_client.parser")
     families = list(parser.text_string_to_metric_families(served.ask("metrics")[1].decode()))
-    states = {sample.labels["state"] for family in families for sample in family.samples}
+    states = {sample.labels["state"] for sample in families[0].samples}
+    assert [family.name for family in families] == ["segmentation_jobs", "segmentation_previews"]
     assert states == {"queued", "running", "done", "failed", "cancelled"}
     assert served.ask("readyz")[0] == 200

@@ -211,6 +211,18 @@ def test_the_brush_corrects_the_frames_around(pair: Path, browser: Any, tmp_path
         with page.expect_download() as download:
             page.click("li.done a")
         download.value.save_as(tmp_path / "page.mp4")
+
+        page.reload()
+        page.select_option("#inputs", "files/pair.mp4")
+        before = (shown(page), state(page))[1]
+        page.set_input_files("#opened", tmp_path / "pair.project.json")
+        before = (shown(page, before), state(page))[1]
+        assert page.text_content("#corrections button") == "0.33 s" and page.input_value("#effect") == "color"
+        page.click("#corrections button")
+        assert removed(shown(page, before))
+        (tmp_path / "none.json").write_text("{}")
+        page.set_input_files("#opened", tmp_path / "none.json")
+        page.wait_for_selector("#message:text('none.json: This is no project file.')")
         assert not errors
         page.close()
     made = cli(pair, "-o", tmp_path / "command.mp4", "--project", tmp_path / "pair.project.json")

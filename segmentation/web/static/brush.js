@@ -147,6 +147,7 @@ export function project(options) {
 // Takes in a project file, and returns its options.
 export function openProject(text) {
   const content = JSON.parse(text);
+  if (content?.segmentation_project !== 1) throw new Error("This is no project file.");
   if (String(content.size) !== String([input.width, input.height])) throw new Error(`The project is for ${content.input}, another video.`);
   const read = content.corrections.map((one) => [page.frameAt(one.time), layerOf(one, shape)]);
   layers.clear();

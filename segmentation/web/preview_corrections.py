@@ -45,7 +45,7 @@ class PreviewCorrections:
             return None
         key = (state, near)
         begin, end, found = self._stretches.get(key, (0.0, 0.0, {}))
-        if not begin <= seconds <= end:
+        if not begin < seconds < end - half:  # of a frame at an end its rounded time decides whether it is there
             begin = min(seconds - _BEYOND, near[0].time) - half
             end = max(seconds + _BEYOND, near[-1].time) + half
             found = _carried(info, near, max(0.0, begin), end)

@@ -103,6 +103,7 @@ def _show_their_distance(found: list[tuple[int, float, float]], camera: RtspServ
         assert other > number and then - shown == pytest.approx((other - number) / camera.fps, abs=0.01)
 
 
+@pytest.mark.slow
 def test_covered_frames_wait_for_later_ones_and_none_is_lost(camera: RtspServer, tmp_path: Path) -> None:
     with Segmenter(anonymize="faces", device="cpu", input_size=(64, 64)) as segmenter:
         report = segmenter.run(camera.url(), tmp_path / "out.mp4", max_frames=40, max_delay=30.0)

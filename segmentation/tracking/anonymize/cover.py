@@ -202,16 +202,22 @@ def cover_alone(batch: MaskedBatch, transfer: Transfer) -> MaskedBatch:
 
 
 def _drawn(batch: MaskedBatch, places: Iterable[list[tuple[Instance, float]]], transfer: Transfer) -> MaskedBatch:
-    """Returns the batch with an ellipse for each thing of each frame, in label maps, and of those kept in masks."""
+    """Returns the batch with an ellipse for each thing of each frame, in label maps, and of those kept in masks.
+
+    Where the network gave no numbers, the mask has none either.
+    """
     size: tuple[int, int] = tuple(batch.masks.shape[1:])
     maps, masks = [], np.zeros((len(batch), *size), np.float32)
-    for mask, things in zip(masks, places, strict=True):
+    for mask, things, found in zip(masks, places, batch.instances or (), strict=True):
         numbers = np.zeros(size, np.uint8)
         shown = sorted(things, key=lambda thing: not thing[0].kept)[:MOST]  # what is covered lies above what is left
         for number, (one, margin) in reversed(list(enumerate(shown, 1))):
             _draw(numbers, one.box, margin, number)
         mask[(numbers > 0) & (numbers <= sum(one.kept for one, _ in shown))] = 1
-        maps.append(FrameInstances(instances=tuple(one for one, _ in shown), first_map=numbers))
+        if found.unknown:
+            mask[:] = np.nan
+        instances = tuple(one for one, _ in shown)
+        maps.append(FrameInstances(instances=instances, first_map=numbers, unknown=found.unknown))
     return replace(batch, masks=in_memory(masks, batch.masks, transfer), instances=tuple(maps))
 
 

@@ -41,7 +41,10 @@ class JoinBoxes:
                 ]
             elif kind == BODIES and self._heads:
                 masks = masks_of(other, self._transfer)
-                found = [_with(one, _heads(mask, one), False) for one, mask in zip(found, masks, strict=True)]
+                found = [
+                    _with(one, _heads(mask, one), bool(np.isnan(mask).any()))
+                    for one, mask in zip(found, masks, strict=True)
+                ]
         return replace(batch, instances=tuple(found))
 
 

@@ -1,6 +1,7 @@
 """What `--anonymize` covers: what was found, and what must be there between and around it."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -136,3 +137,14 @@ def test_a_frame_waits_no_longer_than_it_may() -> None:
 
     waits = [seen[-1] - made.frames.index for made in CoverBoxes(INFO, HostTransfer(), ahead=0.4)(counted())]
     assert max(waits) in (10, 11), "times are rounded"
+
+
+def test_a_frame_without_numbers_stays_one() -> None:
+    """Whatever covers it whole comes later, and counts it."""
+    (batch,) = batches([[face()], [], []])
+    assert batch.instances is not None
+    unknown = tuple(replace(one, unknown=number == 1) for number, one in enumerate(batch.instances))
+    batch = replace(batch, instances=unknown)
+    for made in (next(iter(CoverBoxes(INFO, HostTransfer())(iter([batch])))), cover_alone(batch, HostTransfer())):
+        assert np.isnan(np.asarray(made.masks)).any(axis=(1, 2)).tolist() == [False, True, False]
+        assert made.instances is not None and [one.unknown for one in made.instances] == [False, True, False]

@@ -34,6 +34,7 @@ class KeptOpenDecoder(PyAVDecoder):
         self._coming: Iterator[Frame] | None = None  # `None` behind the last frame
         self._recent: deque[Frame] = deque()
         self._whole_from: int | None = None  # earlier frames to which no other refers are left out; `None`: none is
+        self._seeks = True  # whether that leads anywhere
         self._step = max(1, round(1 / info.rate / info.time_base))  # ticks
         # A packet's time may be another than its frame's there, or its frame be half in the next one.
         self._leaves_out = not (info.decoding_times or info.interlaced or info.packed or info.gradual)
@@ -79,6 +80,8 @@ class KeptOpenDecoder(PyAVDecoder):
         last = self._recent[-1].pts
         if pts < last or self._coming is None:
             return self._begins(self._recent[0]) or sum(frame.pts <= pts for frame in self._recent) > before
+        if not self._seeks:
+            return True
         assert self._open is not None
         entries = self._open[1].index_entries
         key = entries.search_timestamp(pts)
@@ -95,6 +98,7 @@ class KeptOpenDecoder(PyAVDecoder):
         if self._open is None:
             self._open = self._exits.enter_context(self.opened())
         frames = self._since(*self._open, max(first, self.info.first_pts))
+        self._seeks = frames is not None
         if frames is None:
             self._exits.close()
             self._open = self._exits.enter_context(self.opened())

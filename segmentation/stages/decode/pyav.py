@@ -118,7 +118,8 @@ class PyAVDecoder(Decoder):
         self, container: InputContainer, stream: VideoStream, first: int
     ) -> Iterator[tuple[VideoFrame, int | None]] | None:
         """Returns frames and pts from the keyframe before `first` on; `None` if no seek leads there."""
-        if (self.info.stream is not None and not self.info.stream.seekable) or not leads_there(self.info):
+        once = self.info.stream is not None and not self.info.stream.seekable
+        if once or self.info.decoding_times or not leads_there(self.info):
             return None
         try:
             container.seek(first, stream=stream)

@@ -24,6 +24,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "gaps and keyframes alone": ("a.mkv", {"options": {"g": "1"}, "times": SLOW}),
     "transport stream": ("a.ts", {"options": {"g": "15", "bf": "2"}}),
     "AVI": ("a.avi", {"codec": "mpeg4", "options": {"g": "12"}}),
+    "AVI with B-frames": ("a.avi", {"codec": "mpeg4", "options": {"g": "12", "bf": "2"}}),
     "VP9": ("a.webm", {"codec": "libvpx-vp9", "options": {"g": "20", "deadline": "realtime", "cpu-used": "8"}}),
 }
 
@@ -43,6 +44,14 @@ def test_frames_in_any_order(kind: str, tmp_path: Path) -> None:
         numbers = [read(np.asarray(frame.planes[0]))[0] for frame in frames]
         assert numbers == list(range(max(0, number - before), min(FRAMES, number + after + 1))), (number, before, after)
     decoder.close()
+
+
+def test_a_stretch_of_an_avi_has_the_times_of_the_whole(tmp_path: Path) -> None:
+    info = probe(str(numbered(tmp_path / "a.avi", FRAMES, "mpeg4", {"g": "12", "bf": "2"})))
+    (whole,) = PyAVDecoder(info, "yuv420p", Config(batch_size=FRAMES))
+    (part,) = PyAVDecoder(info, "yuv420p", Config(batch_size=FRAMES, start=20 / 30))
+    times = {read(np.asarray(frame.planes[0]))[0]: frame.pts for frame in whole.frames}
+    assert {read(np.asarray(frame.planes[0]))[0]: frame.pts for frame in part.frames}.items() <= times.items()
 
 
 def test_frames_that_follow_come_without_a_seek(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

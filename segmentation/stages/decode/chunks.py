@@ -252,7 +252,7 @@ def _leads_before(info: VideoInfo, first: int) -> bool:
 
     Opens the container anew, because some that can't seek can't go back to their beginning either.
     """
-    if not leads_there(info):
+    if info.decoding_times or not leads_there(info):
         return False
     with open_input(info.path, info.access) as container:
         stream = container.streams[info.stream_index]

@@ -12,6 +12,7 @@ from numbered import numbered
 
 from segmentation.media.input import probe
 from segmentation.options.config import Config
+from segmentation.stages.decode.chunks import read as read_packets
 from segmentation.stages.decode.kept_open import KeptOpenDecoder
 from segmentation.stages.decode.pyav import PyAVDecoder
 
@@ -52,6 +53,14 @@ def test_a_stretch_of_an_avi_has_the_times_of_the_whole(tmp_path: Path) -> None:
     (part,) = PyAVDecoder(info, "yuv420p", Config(batch_size=FRAMES, start=20 / 30))
     times = {read(np.asarray(frame.planes[0]))[0]: frame.pts for frame in whole.frames}
     assert {read(np.asarray(frame.planes[0]))[0]: frame.pts for frame in part.frames}.items() <= times.items()
+
+
+def test_packets_of_an_avi_with_b_frames_are_read_from_its_beginning(tmp_path: Path) -> None:
+    """Which frame has the time of a packet depends on all packets before."""
+    info = probe(str(numbered(tmp_path / "a.avi", FRAMES, "mpeg4", {"g": "12", "bf": "2"})))
+    assert [bytes(packet) for packet in read_packets(info, 20)] == [
+        bytes(packet) for packet in read_packets(info, None)
+    ]
 
 
 def test_frames_that_follow_come_without_a_seek(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

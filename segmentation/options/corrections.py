@@ -25,9 +25,9 @@ class Named:
     @staticmethod
     def parse(text: str) -> Named:
         """Reads `id:3,7` or `at X,Y@TIME`. Raises `ConfigError`."""
-        what = f"except or only {text!r}"
+        what = f"--except or --only {text!r}"
         if text.startswith(_AT):
-            return Named(pick=Pick.parse(text.removeprefix(_AT), "at"))
+            return Named(pick=Pick.parse(text.removeprefix(_AT), "--except or --only: at"))
         if not text.startswith("id:"):
             raise ConfigError(f"{what}: write id:N,N,... or 'at X,Y@TIME', such as 'at 640,360@2.5'")
         return Named(ids_of(text.removeprefix("id:"), what))

@@ -10,6 +10,7 @@ from segmentation.options.effect import number
 from segmentation.options.times import seconds
 
 CRITERIA = ("largest", "nearest", "first")
+_FARTHEST = 100_000  # of a coordinate, in pixels or percent: fixed-point coordinates of a mask would overflow
 _PLACES = {"line": "line:X1,Y1,X2,Y2", "zone": "zone:X1,Y1,X2,Y2,X3,Y3,..."}
 
 Point = tuple[float, float]  # x, y in pixels of the upright picture
@@ -105,6 +106,8 @@ def in_pixels(points: Sequence[Point], size: tuple[int, int]) -> tuple[Point, ..
 def _points(text: str, what: str) -> list[Point]:
     """Returns the points of `X,Y,X,Y,...`. Raises `ConfigError`, whose message begins with `what`."""
     values = [number(part, what) for part in text.split(",")]
+    if not all(abs(value) <= _FARTHEST for value in values):  # nor is NaN
+        raise ConfigError(f"{what}: write numbers from -{_FARTHEST:,} to {_FARTHEST:,}")
     if len(values) % 2:
         raise ConfigError(f"{what}: {len(values)} numbers, where each point has two, X,Y")
     return list(zip(values[::2], values[1::2], strict=True))

@@ -47,6 +47,8 @@ def test_a_network_of_ones_own() -> None:
         ({"region": ("1,2,0,4",)}, "region '1,2,0,4': width and height must be above 0"),
         ({"region": ("1,2",)}, "write X,Y,WIDTH,HEIGHT, or the corners"),
         ({"region": ("1,2,3%,4",)}, "write all as one of them"),
+        ({"region": ("nan,2,3,4",)}, "region 'nan,2,3,4': write numbers from -100,000 to 100,000"),
+        ({"region": ("0,0,2e8,2e8",)}, "write numbers from -100,000 to 100,000"),
         ({"region": ("1,2,3,4@5-5",)}, "write the time as @FROM-TO"),
         ({"region": ("1,2,3,4@5",)}, "write the time as @FROM-TO"),
     ],

@@ -57,7 +57,7 @@ def test_what_names_nothing_is_told_the_form(text: str) -> None:
         ({"review": "r.txt"}, "review: corrects what --anonymize covers"),
         ({"anonymize": "people", "only": ("id:1",)}, "only: chooses boxes, of which anonymize people has none"),
         ({"anonymize": "faces", "only": ("id:1",), "except_": ("id:2",)}, "leave out one of them"),
-        ({"anonymize": "faces", "except_": ("1",)}, "except or only '1': write id:N"),
+        ({"anonymize": "faces", "except_": ("1",)}, "--except or --only '1': write id:N"),
     ],
 )
 def test_what_cannot_be(options: dict[str, Any], message: str) -> None:

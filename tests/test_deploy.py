@@ -44,7 +44,7 @@ def exported(folder: Path) -> set[str]:
     workers = WorkersStatus(workers=(), videos=(), alive=0, frames=0, done=0, left=0, redone=0)
     lines = [*status_server.metrics([]), *workers_status.metrics(workers)]
     store = Store(folder)
-    lines += app.metrics(store)
+    lines += app.metrics(store.counts(), 0)
     store.close()
     found = dict(line.split()[2:4] for line in lines if line.startswith("# TYPE"))
     return {f"{name}_bucket" if kind == "histogram" else name for name, kind in found.items()}

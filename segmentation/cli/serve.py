@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from platformdirs import user_state_path
 from segmentation.cli.console import ConsoleHandler, checks_stdout, fail, lines_as, say
 from segmentation.cli.jobs import jobs_at_a_time
 from segmentation.errors import BackendError, ConfigError, one_line, reported
-from segmentation.options.command import LogFormat
+from segmentation.options.command import LogFormat, is_workers
 from segmentation.options.config import Config
 from segmentation.options.keywords import FrameOptions
 from segmentation.options.times import seconds
@@ -36,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     """Serves; returns the exit code."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn raises the signal again when all is closed
     try:
         try:
             from segmentation.web.options import parsed
@@ -53,6 +55,7 @@ def _run(options: argparse.Namespace) -> int:
             files=options.files,
             token=_token(options.token_file),
             jobs=options.jobs or jobs_at_a_time(config),
+            workers=options.workers,
             limits=limits,
             longest_upload=options.max_upload,
             age=options.keep_for,
@@ -69,7 +72,7 @@ def _run(options: argparse.Namespace) -> int:
                 webbrowser.open(address)
 
         serve(settings, started)
-    except KeyboardInterrupt:  # uvicorn passes the signal on when all is closed
+    except KeyboardInterrupt:
         pass
     except Exception as exc:
         return fail(reported(exc), _PROGRAM)
@@ -123,6 +126,12 @@ def make_serve_parser() -> argparse.ArgumentParser:
     add("--token-file", type=Path, metavar="FILE", help="holds the token that every request needs (default: none)")
     add("--allow", action="append", default=[], choices=["private"], help="webhooks of private addresses")
     add("--jobs", type=_count, metavar="N", help="at a time (default: as the command has it)")
+    add(
+        "--workers",
+        type=_workers,
+        metavar="local:N|auto|ray[:ADDRESS]",
+        help="cut each job's video into pieces for N processes, one a GPU, or a cluster's (default: none)",
+    )
     add("--max-upload", type=_bytes, metavar="BYTES", default=_bytes("4G"), help="longest upload (default: 4G)")
     add("--max-pixels", type=int, metavar="N", help="refuse larger frames (default: 134217728)")
     add("--max-duration", type=_time, metavar="TIME", help="refuse longer inputs (default: any length)")
@@ -139,6 +148,12 @@ def _count(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r}: give 1 or more")
     return int(text)
+
+
+def _workers(text: str) -> str:
+    if not is_workers(text):
+        raise argparse.ArgumentTypeError(f"{text!r}: write local:N, auto or ray[:ADDRESS]")
+    return text
 
 
 def _bytes(text: str) -> int:

@@ -1,6 +1,7 @@
 """The command's own options, which are no part of a run: rows of the table like those of `Config`."""
 
 import argparse
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -57,3 +58,8 @@ class Arguments(argparse.Namespace):
         "serve figures of streams and workers over HTTP, for this machine alone without HOST", metavar="[HOST]:PORT",
         link="live.md#figures-while-they-run")
     # fmt: on
+
+
+def is_workers(text: str) -> bool:
+    """Returns whether a text names workers, as `Workers` takes them."""
+    return re.fullmatch(r"local:[1-9]\d{0,3}|auto|ray(:.*)?", text) is not None

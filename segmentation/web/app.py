@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
@@ -103,13 +103,13 @@ def make_app(server: Server) -> Starlette:
     return Starlette(routes=routes, middleware=[guard], exception_handlers=handlers, lifespan=lifespan)
 
 
-def metrics(server: Server) -> Iterator[str]:
-    """Yields the figures of the server as the lines of Prometheus' text format."""
+def metrics(jobs: Mapping[str, int], previews: int) -> Iterator[str]:
+    """Yields figures as the lines of Prometheus' text format: of jobs by their state, and of frames and masks."""
     yield from head("jobs", "gauge", "Jobs by their state.")
-    for state, count in server.store.counts().items():
+    for state, count in jobs.items():
         yield f"segmentation_jobs{labels(state=state)} {count}"
     yield from head("previews_total", "counter", "Frames and masks that were asked for and rendered.")
-    yield f"segmentation_previews_total {server.previews.rendered}"
+    yield f"segmentation_previews_total {previews}"
 
 
 class _Api:
@@ -148,7 +148,8 @@ class _Api:
         return JSONResponse(self._server.store.counts())
 
     async def metrics(self, request: Request) -> Response:
-        return Response("".join(f"{line}\n" for line in metrics(self._server)), media_type=CONTENT_TYPE)
+        lines = metrics(self._server.store.counts(), self._server.previews.rendered)
+        return Response("".join(f"{line}\n" for line in lines), media_type=CONTENT_TYPE)
 
     async def openapi(self, request: Request) -> Response:
         return JSONResponse(openapi())

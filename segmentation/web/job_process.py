@@ -13,18 +13,21 @@ from segmentation.media.input import is_url
 from segmentation.options.config import Config
 from segmentation.options.keywords import Options
 from segmentation.pipeline.output_paths import default_output
-from segmentation.sessions.segment import segment
+from segmentation.scale.coordinator import Workers
+from segmentation.sessions.session import Segmenter
 from segmentation.system.access import Access
 from segmentation.system.child_process import ignore_interrupts
+
+_Request = tuple[str, str, str, str | None, Options, str | None]
 
 
 def main() -> None:
     """Runs the job. Where the server is gone, sending progress fails, which ends the run without a file."""
     ignore_interrupts()
     with Connection(int(sys.argv[1])) as link:
-        source, name, folder, target, options = cast(tuple[str, str, str, str | None, Options], link.recv())
+        source, name, folder, target, options, workers = cast(_Request, link.recv())
         try:
-            output, complete = _run(link, source, name, Path(folder), target, options)
+            output, complete = _run(link, source, name, Path(folder), target, options, workers)
             link.send(("done", output, complete))
         except BrokenPipeError:
             pass
@@ -33,11 +36,17 @@ def main() -> None:
 
 
 def _run(
-    link: Connection[object, object], source: str, name: str, folder: Path, target: str | None, options: Options
+    link: Connection[object, object],
+    source: str,
+    name: str,
+    folder: Path,
+    target: str | None,
+    options: Options,
+    workers: str | None,
 ) -> tuple[str, bool]:
     """Returns the output's name, and whether no frame was lost. Raises as `segment` does.
 
-    Without a `target` the output lies in the job's `folder`.
+    Without a `target` the output lies in the job's `folder`. An address is read here, also where there are `workers`.
     """
     options["overwrite"] = True
     config = Config(**options)  # what a killed server has begun is written again
@@ -46,7 +55,10 @@ def _run(
     output = folder / default_output(name, config).name if target is None else Path(target)
     # To this process no address is the user's own, so a private one is refused from the first.
     given = cast(BinaryIO, HttpFile(source, Access(), named=False)) if is_url(source) else source
-    report = segment(given, output, config, progress=lambda done, expected: link.send(("frames", done, expected)))
+    made = Segmenter(config) if workers is None or is_url(source) else Workers(workers, config)
+    with made as session:
+        report = session.run(given, output, progress=lambda done, expected: link.send(("frames", done, expected)))
+    link.send(("frames", report.frames, report.frames))  # the last call is a while ago
     return output.name, report.complete
 
 

@@ -20,13 +20,21 @@ class JobRunner:
     """Runs so many jobs at a time. Use it as a context manager: the next server does again what leaving it stops."""
 
     def __init__(
-        self, store: Store, at_a_time: int, limits: FrameOptions, age: float, size: int, ended: Callable[[], None]
+        self,
+        store: Store,
+        at_a_time: int,
+        limits: FrameOptions,
+        age: float,
+        size: int,
+        ended: Callable[[], None],
+        workers: str | None = None,
     ) -> None:
         """`limits` are options that hold for all jobs. Results are kept for `age` seconds, in `size` bytes at most.
 
-        `ended` is called when a job is over.
+        `ended` is called when a job is over. Each job has `workers` of its own, as `Workers` takes them.
         """
         self._store, self._limits, self._kept, self._ended = store, limits, (age, size), ended
+        self._workers = workers
         self._processes: dict[str, LinkedProcess] = {}
         self._wake = threading.Condition()
         self._closed = False
@@ -101,7 +109,8 @@ class JobRunner:
             folder = str(self._store.folder / "jobs" / job.id)
             ended = False
             try:
-                process.link.send((job.source, job.name, folder, job.target, {**job.options, **self._limits}))
+                options = {**job.options, **self._limits}
+                process.link.send((job.source, job.name, folder, job.target, options, self._workers))
                 while not ended:
                     ended = self._take_in(job, process.receive())
             except (EOFError, OSError):

@@ -38,6 +38,7 @@ class Settings:
     files: Path | None
     token: str | None
     jobs: int
+    workers: str | None  # of each job, as `Workers` takes them
     limits: FrameOptions  # options that hold for all jobs
     longest_upload: int  # bytes
     age: float  # seconds that results are kept
@@ -59,7 +60,8 @@ def serve(settings: Settings, started: Callable[[str], None]) -> None:
     changes = Changes()
     store = Store(settings.work, changes.announce)
     webhooks = Webhooks(store, private=settings.private)
-    runner = JobRunner(store, settings.jobs, settings.limits, settings.age, settings.size, webhooks.wake)
+    kept = settings.age, settings.size
+    runner = JobRunner(store, settings.jobs, settings.limits, *kept, webhooks.wake, settings.workers)
     watched = settings.watch and WatchedFolder(store, *settings.watch, settings.watch_options, runner.wake)
     server = Server(
         store=store,

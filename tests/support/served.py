@@ -37,11 +37,13 @@ class Served:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        running = self.process.poll() is None
         self.process.terminate()
         try:
-            self.process.wait(TIMEOUT)
+            code = self.process.wait(TIMEOUT)
         finally:
             self.process.kill()
+        assert code == 0 or error is not None or not running, "a signal is the usual end of a server"
 
     def ask(
         self, path: str, fields: dict[str, Any] | None = None, headers: dict[str, str] | None = None, method: str = ""

@@ -67,6 +67,15 @@ def test_a_job_makes_what_the_command_makes(served: Served, tmp_path: Path) -> N
     assert detail(served.ask(f"api/jobs/{id}"))[0] == 404
 
 
+@pytest.mark.slow
+def test_jobs_have_workers(tmp_path: Path) -> None:
+    with Served(tmp_path / "work", "--workers", "local:2") as served:
+        job = served.until(served.job({"file": SAMPLE, "options": SMALL}), "done", "failed")
+        assert job["state"] == "done" and job["frames"] == 3
+    done = cli("serve", "--work", tmp_path / "work", "--workers", "two")
+    assert done.returncode == 2 and "'two': write local:N, auto or ray[:ADDRESS]" in done.stderr
+
+
 def test_a_crash_takes_nothing_along(served: Served, tmp_path: Path) -> None:
     broken = tmp_path / "<b>broken.mp4"
     broken.write_bytes(SAMPLE.read_bytes()[:1000])

@@ -109,6 +109,8 @@ class PictureRun:
         for name, reason in _REFUSED.items():
             if getattr(config, name):
                 raise ConfigError(f"{OPTIONS[name].title}: {reason}")
+        if config.results_format != "lines":
+            raise ConfigError(f"results format {config.results_format}: has instances of a video; pictures have lines")
         if useless := config.given(Of.VIDEO):
             log.warning("pictures are written without %s", ", ".join(row.flag for row in useless))
             config = replace(config, codec=None, preset=None)

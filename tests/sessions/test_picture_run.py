@@ -95,6 +95,8 @@ def test_results(segmenter: Segmenter, tmp_path: Path) -> None:
         ("a.png", {"masks": "m.mkv"}, ConfigError, "saved masks belong to a run of their video"),
         ("a.png", {"verify": True}, ConfigError, "leave it out for pictures"),
         ("a.png", {"trace": "t.json"}, ConfigError, "leave it out for pictures"),
+        ("a.png", {"results": "r.xml", "results_format": "cvat"}, ConfigError, "results format cvat: has instances"),
+        ("a.png", {"results": "%d.txt", "results_format": "yolo"}, ConfigError, "pictures have lines"),
         ("a.webp", {"quality": 0}, ConfigError, "quality 0: webp takes 100 (best) to 1"),
         ("no/a.png", {}, OutputError, "the folder no does not exist"),
     ],

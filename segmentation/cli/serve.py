@@ -37,7 +37,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     """Serves; returns the exit code."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn raises the signal again when all is closed
     try:
         try:
             from segmentation.web.options import parsed
@@ -71,8 +70,12 @@ def _run(options: argparse.Namespace) -> int:
             if options.open:
                 webbrowser.open(address)
 
-        serve(settings, started)
-    except KeyboardInterrupt:
+        usual = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            serve(settings, started)
+        finally:
+            signal.signal(signal.SIGTERM, usual)
+    except KeyboardInterrupt:  # uvicorn passes either signal on when all is closed
         pass
     except Exception as exc:
         return fail(reported(exc), _PROGRAM)
@@ -110,7 +113,7 @@ def make_serve_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="address to listen on; others than this machine's need --token-file")
-    add("--port", type=int, default=8400, help="(default: 8400; 0: any that is free)")
+    add("--port", type=_port, default=8400, help="(default: 8400; 0: any that is free)")
     add("--open", action="store_true", help="open the page in the browser")
     add("--files", type=Path, metavar="FOLDER", help="videos and pictures that the page may read (default: none)")
     add(
@@ -154,6 +157,12 @@ def _workers(text: str) -> str:
     if not is_workers(text):
         raise argparse.ArgumentTypeError(f"{text!r}: write local:N, auto or ray[:ADDRESS]")
     return text
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r}: give 0 to 65535")
+    return int(text)
 
 
 def _bytes(text: str) -> int:

@@ -7,8 +7,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from segmentation.errors import reported
-from segmentation.media.download import HttpFile
+from segmentation.errors import InputError, reported
+from segmentation.media.download import DownloadError, HttpFile
 from segmentation.media.input import is_url
 from segmentation.options.config import Config
 from segmentation.options.keywords import Options
@@ -53,13 +53,21 @@ def _run(
     if target is None:
         folder.mkdir(mode=0o700, exist_ok=True)
     output = folder / default_output(name, config).name if target is None else Path(target)
-    # To this process no address is the user's own, so a private one is refused from the first.
-    given = cast(BinaryIO, HttpFile(source, Access(), named=False)) if is_url(source) else source
+    given = _fetched(source, name) if is_url(source) else source
     made = Segmenter(config) if workers is None or is_url(source) else Workers(workers, config)
     with made as session:
         report = session.run(given, output, progress=lambda done, expected: link.send(("frames", done, expected)))
     link.send(("frames", report.frames, report.frames))  # the last call is a while ago
     return output.name, report.complete
+
+
+def _fetched(address: str, name: str) -> BinaryIO:
+    """Returns the file at an address. Raises `InputError`."""
+    try:  # To this process no address is the user's own, so a private one is refused from the first.
+        return cast(BinaryIO, HttpFile(address, Access(), named=False))
+    except DownloadError as exc:
+        reason = str(exc.strerror).removesuffix("; allow it with --allow private")  # which is for webhooks here
+        raise InputError(f"{name}: {reason}") from exc
 
 
 if __name__ == "__main__":

@@ -267,7 +267,9 @@ def test_a_private_address_is_refused_from_the_first(served: Served) -> None:
     with socket.create_server(("127.0.0.1", 0)) as private:
         address = f"http://127.0.0.1:{private.getsockname()[1]}/a.mp4"
         job = served.until(served.job({"source": address}), "failed", "done")
-        assert job["state"] == "failed" and "private address 127.0.0.1" in job["error"]
+        assert job["state"] == "failed" and job["error"].endswith(
+            "private address 127.0.0.1 (127.0.0.1), which is refused"
+        )
 
 
 def test_other_sites_and_other_names_are_refused(served: Served) -> None:
@@ -283,6 +285,8 @@ def test_other_sites_and_other_names_are_refused(served: Served) -> None:
 
 def test_elsewhere_a_token_is_needed(tmp_path: Path) -> None:
     pytest.importorskip("uvicorn")
+    wrong = cli("serve", "--port", "99999", "--work", tmp_path / "work")
+    assert wrong.returncode == 2 and "give 0 to 65535" in wrong.stderr
     refused = cli("serve", "--host", "0.0.0.0", "--work", tmp_path / "work")
     assert refused.returncode == 2 and "--token-file FILE" in refused.stderr
     (tmp_path / "token").write_text("a token of some length\n")
@@ -304,9 +308,10 @@ def test_elsewhere_a_token_is_needed(tmp_path: Path) -> None:
 
 
 def test_two_servers_in_one_folder(served: Served, tmp_path: Path) -> None:
-    with Served(tmp_path / "work"):
+    with Served(tmp_path / "work") as first:
         second = cli("serve", "--port", "0", "--work", tmp_path / "work")
     assert second.returncode == 2 and "another server works in this folder" in second.stderr
+    assert first.process.returncode == 0  # by SIGTERM
 
 
 def test_a_full_disk(tmp_path: Path) -> None:

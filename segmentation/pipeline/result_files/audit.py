@@ -103,7 +103,7 @@ class Audit(Sink):
 
     def _about(self, report: Report) -> Facts:
         config = self._config
-        settings = {one.name: (getattr(config, one.name), one.default) for one in fields(config)}
+        settings = {one.name: (getattr(config, one.name), one.default) for one in fields(config) if one.init}
         assert report.output is not None
         return {
             "program": f"segmentation {__version__}",

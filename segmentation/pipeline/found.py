@@ -77,7 +77,7 @@ class FoundSink(Sink):
             yield self._never(missing)
         if not self._above:  # so nothing else was found either
             if self._boxes and self._ids:
-                yield f"nothing was covered in {_all(self._frames)}: all that was found is to be left"
+                yield f"nothing that was found is covered in {_all(self._frames)}: all of it is to be left"
             elif self.unknown < self._frames:
                 yield nothing_found(self._classes, self._frames)
             return

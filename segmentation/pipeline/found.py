@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from segmentation.frames.instances import FrameInstances
 from segmentation.frames.sinks import FinishedBatch, Sink
+from segmentation.options.anonymize import REGIONS
 from segmentation.options.config import Config
 from segmentation.options.corrections import corrected_ids
 from segmentation.options.instances import Keep
@@ -95,6 +96,8 @@ class FoundSink(Sink):
 
 def nothing_found(classes: Sequence[str], frames: int) -> str:
     """Returns the line about a run that has found none of these classes in all of its frames."""
+    if tuple(classes) == (REGIONS,):
+        return f"nothing was covered in {_all(frames)}: no region has a time among them"
     names = f"no {' or '.join(classes)}" if len(classes) <= _CLASSES else f"none of {len(classes)} classes"
     missing = "nobody" if tuple(classes) == ("person",) else names
     return f"{missing} was found in {_all(frames)}"

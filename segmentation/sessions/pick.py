@@ -59,10 +59,11 @@ def with_picked(resources: Resources, source: str | ByteSource, config: Config) 
 
 def _check(config: Config, text: str, pick: Pick) -> None:
     """Raises `ConfigError` where a point can't be looked up before the run."""
+    option = "pick" if config.anonymize is None else "--except or --only"
     if config.masks is not None:
-        raise ConfigError(f"pick {text}: can't be used with saved masks; use --keep id:N")
+        raise ConfigError(f"{option} {text}: can't be used with saved masks; use --keep id:N")
     if pick.time < config.start or (config.duration is not None and pick.time >= config.start + config.duration):
-        raise ConfigError(f"pick {text}: its time is not in the stretch that is processed")
+        raise ConfigError(f"{option} {text}: its time is not in the stretch that is processed")
 
 
 def _found_ids(resources: Resources, source: str, config: Config, picks: Mapping[str, Pick]) -> dict[str, int]:

@@ -200,6 +200,7 @@ def test_who_is_not_there_is_named_by_the_classes_that_are_kept(caplog: pytest.L
         ("person",): "nobody was found in 1 of 1 frames",
         ("cat", "dog"): "no cat or dog was found in 1 of 1 frames",
         tuple("abcd"): "none of 4 classes was found in 1 of 1 frames",
+        ("regions",): "nothing was covered in 1 of 1 frames: no region has a time among them",
     }.items():
         caplog.clear()
         sink = FoundSink("in.mkv", classes, Config())

@@ -638,7 +638,7 @@ def test_json_is_the_sidecar(rtx: Variant, tmp_path: Path) -> None:
 def test_the_table_is_made_of_what_was_measured() -> None:
     from compare_fp16 import RESULTS, row
 
-    text = (ROOT / "docs" / "engines.md").read_text(encoding="utf-8")
+    text = (ROOT / "tools" / "lab" / "engines.md").read_text(encoding="utf-8")
     results = json.loads(RESULTS.read_text())["results"]
     assert {result["model"] for result in results} == {"person.onnx", "person-hq.onnx", "prisma-portrait.onnx"}
     for result in results:

@@ -22,14 +22,15 @@ def pictures(path: Path) -> list[NDArray[np.uint8]]:
 
 def test_the_face_is_black_in_every_frame_and_the_rest_stays(tmp_path: Path) -> None:
     target, results = tmp_path / "out.mp4", tmp_path / "results.json"
-    done = cli(SAMPLE, "-o", target, "--anonymize", "faces", "--json", "--results", results, "--results-format", "mot")
+    options = ["--json", "--results", results, "--results-format", "mot", "--max-frames", "50"]
+    done = cli(SAMPLE, "-o", target, "--anonymize", "faces", *options)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["found"] == 150
-    before, after = pictures(SAMPLE), pictures(target)
+    assert json.loads(done.stdout)["found"] == 50
+    before, after = pictures(SAMPLE)[:50], pictures(target)
     assert max(int(picture[FACE].max()) for picture in after) < 30
     changed = [np.abs(a.astype(int) - b).max(axis=2) > 60 for a, b in zip(before, after, strict=True)]
     assert max(float(one.mean()) for one in changed) < 0.25
-    assert len({line.split(",")[0] for line in results.read_text().splitlines()}) == 150
+    assert len({line.split(",")[0] for line in results.read_text().splitlines()}) == 50
 
 
 @pytest.mark.parametrize("track", [[], ["--track", "fast"]], ids=["alone", "with ids"])

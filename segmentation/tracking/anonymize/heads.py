@@ -67,9 +67,11 @@ def _heads_of(shape: _Shape, most: float) -> Iterator[Box]:
         top = int(tops[column])
         if any(abs(column - center) < _APART * wide for center, wide in taken):
             continue
+        if not _rises(tops, int(column), taken, _FLATTEST * height):  # so it does not by more
+            continue
         center, wide = _head_below(shape.pixels, top, int(column), min(_DEEPEST * height, most))
         tall = _LONG * wide
-        if top + tall > height or tall < _FLATTEST * height or (taken and not _rises(tops, int(column), taken, tall)):
+        if top + tall > height or tall < _FLATTEST * height or not _rises(tops, int(column), taken, tall):
             continue
         taken.append((center, wide))
         left, upper = shape.left + center - wide / 2, shape.top + top

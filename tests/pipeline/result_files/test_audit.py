@@ -41,15 +41,16 @@ def test_a_face_that_ends_with_the_stretch_is_doubtful_where_it_is_lost(tmp_path
 
 
 def lost_in_the_middle(path: Path) -> Path:
-    """The sample's first second, two seconds of it with gray over the face, and its first second again."""
+    """The sample's first second, small, two seconds of it with gray over the face, and its first second again."""
     import av
 
     with av.open(str(SAMPLE)) as container:
         frames = [
-            frame.to_ndarray(format="rgb24") for _, frame in zip(range(25), container.decode(video=0), strict=False)
+            frame.to_ndarray(format="rgb24", width=320, height=180)
+            for _, frame in zip(range(25), container.decode(video=0), strict=False)
         ]
     hidden = frames[-1].copy()
-    hidden[40:270, 210:450] = 128
+    hidden[20:135, 105:225] = 128
     with av.open(str(path), "w") as out:
         stream = out.add_stream("libx264", rate=25)
         stream.width, stream.height, stream.pix_fmt = hidden.shape[1], hidden.shape[0], "yuv420p"

@@ -55,15 +55,14 @@ def accounted(report: Report) -> bool:
 
 
 def test_a_file_is_played_at_its_own_speed(segmenter: Segmenter, clip: Path, tmp_path: Path) -> None:
-    came: list[float] = []
-    report = segmenter.run(
-        file_address(clip), tmp_path / "out.mkv", max_delay=10.0, progress=lambda done, _: came.append(time.monotonic())
-    )
+    begin = time.monotonic()
+    report = segmenter.run(file_address(clip), tmp_path / "out.mkv", max_delay=10.0)
+    end = time.monotonic()
     found = frames_of(tmp_path / "out.mkv")
     assert [number for number, _ in found] == list(range(40)) and report.complete
     assert report.plan["decode"] == "live" and report.frames == report.received == 40 and report.reconnects == 0
     assert [time for _, time in found] == pytest.approx([number / 20 for number in range(40)], abs=0.03)
-    assert came[-1] - came[0] > 1.8  # a file alone takes less
+    assert end - begin > 39 / 20  # a file alone takes less, where the machine is not busy
     with av.open(str(tmp_path / "out.mkv")) as file:
         assert file.streams.audio[0].codec_context.name == "aac"
 

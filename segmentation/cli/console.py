@@ -1,4 +1,6 @@
-"""The terminal: messages and the progress bar on stderr, results on stdout."""
+"""The terminal: messages and the progress bar on stderr, results on stdout. Imports no library but rich."""
+
+from __future__ import annotations  # types of options need NumPy, which `segmentation doctor` may find missing
 
 import json
 import logging
@@ -11,12 +13,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
-from typing import BinaryIO, Protocol, TextIO
+from typing import TYPE_CHECKING, BinaryIO, Protocol, TextIO
 
 from rich.console import Console
 
 from segmentation.errors import InternalError, OutputError, ReaderGone, SegmentationError, printable, reported
-from segmentation.options.command import LogFormat
+
+if TYPE_CHECKING:
+    from segmentation.options.command import LogFormat
 
 log = logging.getLogger(__name__)
 

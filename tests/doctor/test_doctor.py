@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import standin
+from marks import first
 from paths import ROOT
 from program import cli
 
@@ -63,8 +64,7 @@ def test_openvino_runs_where_it_is_installed() -> None:
     assert found["figures"]["iou"] > 0.99 and found["figures"]["covered"] > 0.2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("module", ["av", "numpy", "onnxruntime", "cv2"])
+@pytest.mark.parametrize("module", first(1, ["numpy", "av", "onnxruntime", "cv2"]))
 def test_a_library_that_cannot_be_imported_is_named_with_what_mends_it(module: str, broken: Any) -> None:
     broken(module, f"raise ModuleNotFoundError('it is not there', name={module!r})")
     done = cli("doctor", "--device", "cpu")

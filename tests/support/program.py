@@ -25,8 +25,7 @@ def cli(*arguments: str | Path, cwd: Path | None = None, timeout: float = TIMEOU
     with start(*arguments, cwd=cwd) as process:
         stdout, stderr = process.communicate(timeout=timeout)
     assert "Traceback" not in stderr, stderr
-    stderr = re.sub(r"^segmentation: .*: (\d+ of )?\d+ frames?(, \S+ left)?\n", "", stderr, flags=re.M)
-    stderr = re.sub(r"^segmentation: preparing the GPU for its first run: .*\n", "", stderr, flags=re.M)
+    stderr = without_progress(stderr)
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
@@ -43,6 +42,12 @@ class Program(subprocess.Popen[str]):
         while not happened():
             assert self.poll() is None and time.monotonic() < deadline
             time.sleep(0.01)
+
+
+def without_progress(stderr: str) -> str:
+    """Leaves out what comes by the clock."""
+    stderr = re.sub(r"^segmentation: .*: (\d+ of )?\d+ frames?(, \S+ left)?\n", "", stderr, flags=re.M)
+    return re.sub(r"^segmentation: preparing the GPU for its first run: .*\n", "", stderr, flags=re.M)
 
 
 def start(*arguments: str | Path, cwd: Path | None = None, before: str = "") -> Program:

@@ -2,8 +2,8 @@
 
 A box is found or not from one frame to the next: by blur, by a turned head, by a hand before the face. So the boxes of
 one track are linked in both directions: gaps are filled, and a track is covered before its first and behind its last
-box, but never across a cut. A batch waits for the frames that this takes. Of live sources they
-wait for `--max-delay` alone, so that a face may be seen before its first box where that is short.
+box, but never across a cut. A batch waits for the frames that this takes. That of a live source waits for `--max-delay`
+at most, so a face may be seen before its first box where that is short.
 """
 
 from __future__ import annotations

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import cv2
+import numpy as np
 import pytest
 from documents import DOCUMENTS, command_lines, fenced, words
 from paths import ROOT, SAMPLE, SHARED
 from program import TIMEOUT
+from projects import write_project
 from videos import repeated
 
 from segmentation.cli.arguments import config_from, parse
@@ -63,7 +65,7 @@ def test_options_are_accepted(line: str) -> None:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A folder with the files that documents name: the sample, its first picture, and networks."""
+    """A folder with the files that documents name: the sample, its first picture, a project, and networks."""
     shutil.copytree(ROOT / "samples", tmp_path / "samples")
     for name in VIDEOS:
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -73,6 +75,9 @@ def place(tmp_path: Path) -> Path:
     for name in PICTURES:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         assert cv2.imwrite(str(tmp_path / name), picture)
+    drawn = np.zeros(picture.shape[:2], np.float32)
+    drawn[100:200, 100:200] = 1
+    write_project(tmp_path / "input.project.json", picture.shape[1::-1], {0.2: drawn})
     for name, source in NETWORKS.items():
         if (SHARED / "models" / source).exists():
             (tmp_path / name).symlink_to(SHARED / "models" / source)

@@ -7,7 +7,6 @@ from typing import TextIO, get_args
 
 from segmentation.errors import ConfigError, did_you_mean
 from segmentation.options.anonymize import BODIES, COVERS, LOOK_AHEAD, REGIONS, Anonymize, Region
-from segmentation.options.corrections import Named
 from segmentation.options.devices import DEVICES, PROCESSORS, is_device
 from segmentation.options.effect import CHOICES, Effect, number
 from segmentation.options.instances import Keep, Pick, Place
@@ -26,6 +25,7 @@ from segmentation.options.keywords import (
     Track,
 )
 from segmentation.options.model_types import SEGMENTATION, TASKS, TYPES
+from segmentation.options.review import Named
 from segmentation.options.table import Of, Option, option, rows_of
 from segmentation.options.then import parse_all
 from segmentation.system.access import MAX_DELAY, MAX_PIXELS, STALL

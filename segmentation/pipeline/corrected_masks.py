@@ -13,7 +13,7 @@ import numpy as np
 
 from segmentation.errors import ConfigError, InputError
 from segmentation.frames import Frame, MaskedBatch, Memory, Transfer, VideoInfo
-from segmentation.interval.corrections import FARTHEST, CorrectedFrame, PackedMap, carried, corrected, luma_of
+from segmentation.interval.carried_corrections import FARTHEST, CorrectedFrame, PackedMap, carried, corrected, luma_of
 from segmentation.options.project import MaskCorrection, Project, read_project
 from segmentation.pipeline.opened_run import OpenedRun
 from segmentation.pipeline.plan import with_host_decoder

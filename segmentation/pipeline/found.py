@@ -11,8 +11,8 @@ from segmentation.frames.instances import FrameInstances
 from segmentation.frames.sinks import FinishedBatch, Sink
 from segmentation.options.anonymize import REGIONS
 from segmentation.options.config import Config
-from segmentation.options.corrections import corrected_ids
 from segmentation.options.instances import Keep
+from segmentation.options.review import corrected_ids
 from segmentation.options.then import is_called, parse_all
 
 log = logging.getLogger(__name__)

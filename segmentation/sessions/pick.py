@@ -9,8 +9,8 @@ from segmentation.errors import ConfigError, InputError
 from segmentation.frames.byte_source import ByteSource
 from segmentation.live.address import is_live, source_label
 from segmentation.options.config import Config
-from segmentation.options.corrections import Named
 from segmentation.options.instances import Pick
+from segmentation.options.review import Named
 from segmentation.pipeline.mask_stages import without_outputs
 from segmentation.pipeline.resources import Resources
 from segmentation.sessions.frame_iterator import MaskedFrame, masked_frames

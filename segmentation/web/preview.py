@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from segmentation.errors import InputError, one_line
 from segmentation.frames.instances import FrameInstances
-from segmentation.interval.corrections import PackedMap, corrected
+from segmentation.interval.carried_corrections import PackedMap, corrected
 from segmentation.media.pictures.still import is_still, read_still
 from segmentation.options.access import access_of
 from segmentation.options.anonymize import REGIONS, Region

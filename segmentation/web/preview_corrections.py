@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 
 from segmentation.frames import FORMATS, Frame, VideoInfo
-from segmentation.interval.corrections import PackedMap, carried
+from segmentation.interval.carried_corrections import PackedMap, carried
 from segmentation.media.input import working_format
 from segmentation.options.config import Config
 from segmentation.options.project import MaskCorrection, Project

@@ -12,8 +12,8 @@ from segmentation.frames import VideoInfo
 from segmentation.frames.instances import Box, Instance
 from segmentation.options.anonymize import Region
 from segmentation.options.config import Config
-from segmentation.options.corrections import Correction, named_ids, read_corrections
 from segmentation.options.instances import Point
+from segmentation.options.review import Correction, named_ids, read_corrections
 
 
 @dataclass(frozen=True, slots=True)

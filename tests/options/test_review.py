@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from segmentation import Config, ConfigError
-from segmentation.options.corrections import Named, corrected_ids, read_corrections
+from segmentation.options.review import Named, corrected_ids, read_corrections
 
 
 def test_things_are_named_by_ids_or_by_a_point() -> None:

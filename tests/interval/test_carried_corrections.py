@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.interval.corrections import CorrectedFrame, PackedMap, carried, corrected
+from segmentation.interval.carried_corrections import CorrectedFrame, PackedMap, carried, corrected
 from segmentation.interval.propagation import host_luma
 
 SIDE = 256

@@ -310,9 +310,9 @@ def test_types_are_known() -> None:
 
 
 def test_the_page_on_concurrency_names_all_modules_that_start_threads_or_processes() -> None:
-    page = (ROOT / "docs" / "concurrency.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "internals" / "concurrency.md").read_text(encoding="utf-8")
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| [")]
-    named = {path for row in rows for path in re.findall(r"\]\(\.\./(segmentation/[^)]+\.py)\)", row)}
+    named = {path for row in rows for path in re.findall(r"\]\(\.\./\.\./(segmentation/[^)]+\.py)\)", row)}
     found = {
         str(path.relative_to(ROOT))
         for path in PACKAGE.rglob("*.py")

@@ -227,15 +227,15 @@ class Config:
         words=("auto", "cpu", "cuda:0", *PROCESSORS), by_default="auto, an NVIDIA GPU, else the CPU", metavar="NAME",
         everyday=True, link="options.md#other-processors")
     decode: str | None = option("stages and device", None, "implementation of the decoder",
-        by_default="the first that can run", link="architecture.md#stages", metavar="NAME")
+        by_default="the first that can run", link="internals/architecture.md#stages", metavar="NAME")
     preprocess: str | None = option("stages and device", None, "implementation of the preprocessing",
-        by_default="the first that can run", link="architecture.md#stages", metavar="NAME", of=Of.NETWORK)
+        by_default="the first that can run", link="internals/architecture.md#stages", metavar="NAME", of=Of.NETWORK)
     infer: str | None = option("stages and device", None, "implementation of the inference",
-        by_default="the first that can run", link="architecture.md#stages", metavar="NAME", of=Of.NETWORK)
+        by_default="the first that can run", link="internals/architecture.md#stages", metavar="NAME", of=Of.NETWORK)
     postprocess: str | None = option("stages and device", None, "implementation of the postprocessing",
-        by_default="the first that can run", link="architecture.md#stages", metavar="NAME", of=Of.OUTPUT)
+        by_default="the first that can run", link="internals/architecture.md#stages", metavar="NAME", of=Of.OUTPUT)
     encode: str | None = option("stages and device", None, "implementation of the encoder",
-        by_default="the first that can run", link="architecture.md#stages", metavar="NAME", of=Of.OUTPUT)
+        by_default="the first that can run", link="internals/architecture.md#stages", metavar="NAME", of=Of.OUTPUT)
     batch_size: int | None = option("stages and device", None, "frames that are processed at a time", unit="frames",
         low=1, by_default="16 on a GPU, 4 there for live sources, 1 on the CPU", metavar="N")
     compile: bool = option("stages and device", False,

@@ -1,4 +1,4 @@
-"""The steps by themselves make the output of `--workers`, also as the documents have them in jobs."""
+"""The steps by themselves make the output of `--workers`, also as jobs of Slurm and Kubernetes."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from pieced import FRAMES, OPTIONS, PIECES, files, long_video, made
 
 from segmentation.cli.pieces import main
 
-PAGE = (ROOT / "docs" / "scale-out.md").read_text()
+BATCH = ROOT / "deploy" / "batch"
 
 
 @pytest.fixture(scope="module")
@@ -39,18 +39,17 @@ def shell(script: str, folder: Path, **variables: str) -> None:
 
 
 def jobs() -> dict[str, tuple[str, str, int]]:
-    """Each kind of job in the document: its script, the variable with the task's number, and how many tasks to run."""
-    slurm = re.search(r"```sh\n(#!/bin/sh\n#SBATCH.*?)```", PAGE, re.S)
-    kubernetes = re.search(r"command: (\[.*\])", PAGE)
-    assert slurm is not None and kubernetes is not None
+    """Each kind of job: its script, the variable with the task's number, and how many tasks to run."""
+    kubernetes = re.search(r"command: (\[.*\])", (BATCH / "kubernetes.yaml").read_text(encoding="utf-8"))
+    assert kubernetes is not None
     return {
-        "slurm": (slurm[1], "SLURM_ARRAY_TASK_ID", 2),
+        "slurm": ((BATCH / "slurm.sh").read_text(encoding="utf-8"), "SLURM_ARRAY_TASK_ID", 2),
         "kubernetes": (json.loads(kubernetes[1])[2], "JOB_COMPLETION_INDEX", 4),
     }
 
 
 @pytest.mark.slow
-def test_jobs_of_the_document_make_what_workers_make(source: Path, tmp_path: Path) -> None:
+def test_jobs_make_what_workers_make(source: Path, tmp_path: Path) -> None:
     expected = tmp_path / "expected"
     expected.mkdir()
     for arguments in (plan(source, expected), ["make", str(expected / "out.mp4")], ["join", str(expected / "out.mp4")]):

@@ -207,18 +207,29 @@ def _drawn(batch: MaskedBatch, places: Iterable[list[tuple[Instance, float]]], t
     Where the network gave no numbers, the mask has none either.
     """
     size: tuple[int, int] = tuple(batch.masks.shape[1:])
-    maps, masks = [], np.zeros((len(batch), *size), np.float32)
-    for mask, things, found in zip(masks, places, batch.instances or (), strict=True):
+    maps, masks, unknown = [], np.zeros((len(batch), *size), np.uint8), []
+    for row, (things, found) in enumerate(zip(places, batch.instances or (), strict=True)):
         numbers = np.zeros(size, np.uint8)
         shown = sorted(things, key=lambda thing: not thing[0].kept)[:MOST]  # what is covered lies above what is left
         for number, (one, margin) in reversed(list(enumerate(shown, 1))):
             _draw(numbers, one.box, margin, number)
-        mask[(numbers > 0) & (numbers <= sum(one.kept for one, _ in shown))] = 1
+            if one.kept:
+                _draw(masks[row], one.box, margin, 1)
         if found.unknown:
-            mask[:] = np.nan
+            unknown.append(row)
         instances = tuple(one for one, _ in shown)
         maps.append(FrameInstances(instances=instances, first_map=numbers, unknown=found.unknown))
-    return replace(batch, masks=in_memory(masks, batch.masks, transfer), instances=tuple(maps))
+    return replace(batch, masks=_as_masks(masks, unknown, batch.masks, transfer), instances=tuple(maps))
+
+
+def _as_masks(drawn: NDArray[np.uint8], unknown: Sequence[int], like: Array, transfer: Transfer) -> Array:
+    """Returns 0 and 1 as masks where those of the network are; rows that are `unknown` have no numbers."""
+    masks = in_memory(drawn, like, transfer)  # a quarter of the bytes of masks
+    with transfer.on_stream():
+        masks = masks.astype(np.float32) if isinstance(masks, np.ndarray) else masks.float()
+        for row in unknown:
+            masks[row] = np.nan
+    return masks
 
 
 def _draw(target: NDArray[np.uint8], box: Box, margin: float, value: int) -> None:
@@ -248,7 +259,7 @@ def _between(one: Box, other: Box, share: float) -> Box:
     return left, top, right, bottom
 
 
-def in_memory(masks: Masks, like: Array, transfer: Transfer) -> Array:
+def in_memory(masks: NDArray[np.generic], like: Array, transfer: Transfer) -> Array:
     """Returns masks where those of the network are."""
     memory: Memory = "host" if isinstance(like, np.ndarray) else "cuda"
     return transfer.rows(masks, memory, len(masks))

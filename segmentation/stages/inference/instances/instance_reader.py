@@ -33,7 +33,7 @@ class Found(NamedTuple):
 
     things: Tensor  # (N, MOST, 8) float32: box in pixels of the maps, score, class; score 0 for none
     masks: Tensor  # (N, h, w) float32: the union of the things' masks, 0..1
-    label_maps: Tensor  # (N, h, w) uint8: number of the thing from 1 on, 0 for none
+    label_maps: Tensor | None  # (N, h, w) uint8: number of the thing from 1 on, 0 for none; `None` for boxes alone
     class_map: Tensor | None  # (N, h, w) uint8: index into `model.keep`, where it is asked for
 
 
@@ -64,7 +64,7 @@ class InstanceReader:
         class_map = torch.empty_like(label_maps) if self._wants_class_map else None
         things = self._chosen(kernels, found)
         self._draw(kernels, found, things, masks, label_maps, class_map)
-        return Found(things, masks, label_maps, class_map)
+        return Found(things, masks, None if found.layers is None else label_maps, class_map)
 
     def _chosen(self, kernels: Kernels, found: Best) -> Tensor:
         """Returns the things (N, MOST, 8) that are left after non-maximum suppression."""

@@ -101,20 +101,22 @@ def frame_instances(
 def _layers(found: Detections, size: Size) -> tuple[Floats, NDArray[np.uint8]]:
     """Returns the union of the masks (h, w), and the number of the strongest from 1 on at each place, 0 for none.
 
-    Of equals, the one with the highest score is on top.
+    Of equals, the one with the highest score is on top. A thing without a mask has its box.
     """
+    if found.masks is None:
+        label_map = map_of_boxes(found.boxes, size)
+        return (label_map > 0).astype(np.float32), label_map
     union, label_map = np.zeros(size, np.float32), np.zeros(size, np.uint8)
     for number in range(len(found.boxes), 0, -1):
-        mask = _mask(found, number - 1, size)
+        mask = np.asarray(found.masks[number - 1])
         label_map[(mask >= union) & (mask > EDGE)] = number
         np.maximum(union, mask, out=union)
     return union, label_map
 
 
-def _mask(found: Detections, index: int, size: Size) -> Floats:
-    """Returns the mask (h, w) of one thing; without a mask, its box."""
-    if found.masks is not None:
-        return np.asarray(found.masks[index])
-    mask = np.zeros(size, np.float32)
-    mask[box_pixels(found.boxes[index], size)] = 1
-    return mask
+def map_of_boxes(boxes: Floats, size: Size) -> NDArray[np.uint8]:
+    """Returns the number of the first box (n, 4), in pixels, at each place of a map, from 1 on; 0 for none."""
+    label_map = np.zeros(size, np.uint8)
+    for number in range(len(boxes), 0, -1):
+        label_map[box_pixels(boxes[number - 1], size)] = number
+    return label_map

@@ -24,7 +24,7 @@ from segmentation.stages.inference.compiler.cuda_graph import GraphedNetwork, Lo
 from segmentation.stages.inference.compiler.network_kernels import INSTANCES
 from segmentation.stages.inference.instances.fp32 import Fp32Network, check_fixed, load_fp32
 from segmentation.stages.inference.instances.instance_reader import Found, InstanceReader
-from segmentation.stages.inference.instances.onnx_instances import frame_instances
+from segmentation.stages.inference.instances.onnx_instances import frame_instances, map_of_boxes, place_of
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu  # imports libraries that loading a network does not need
@@ -61,8 +61,9 @@ class TorchInstanceInference(Inference):
     def __call__(self, tensor: torch.Tensor) -> InferenceResult:
         found = self._network(tensor)
         with torch.cuda.stream(self._gpu.stream):
-            instances = GpuInstances(found.things.clone(), found.label_maps.clone(), self._model, self._gpu)
-            return InferenceResult(found.masks, None if found.class_map is None else found.class_map.clone(), instances)
+            things, label_maps, class_map = map(_copy, (found.things, found.label_maps, found.class_map))
+            assert things is not None
+            return InferenceResult(found.masks, class_map, GpuInstances(things, label_maps, self._model, self._gpu))
 
     def close(self) -> None:
         self._network.close()
@@ -71,8 +72,8 @@ class TorchInstanceInference(Inference):
 class GpuInstances(Sequence[FrameInstances]):
     """The instances of a batch, which come to the host when one of them is first read."""
 
-    def __init__(self, things: torch.Tensor, label_maps: torch.Tensor, model: Model, gpu: Gpu) -> None:
-        """See `Found` for the tensors."""
+    def __init__(self, things: torch.Tensor, label_maps: torch.Tensor | None, model: Model, gpu: Gpu) -> None:
+        """See `Found` for the tensors. Maps of boxes are drawn on the host: to copy large ones takes longer."""
         self._things, self._label_maps, self._model, self._gpu = things, label_maps, model, gpu
 
     def __len__(self) -> int:
@@ -84,7 +85,8 @@ class GpuInstances(Sequence[FrameInstances]):
     def __getitem__(self, key: slice) -> GpuInstances: ...
     def __getitem__(self, key: int | slice) -> FrameInstances | GpuInstances:
         if isinstance(key, slice):
-            return GpuInstances(self._things[key], self._label_maps[key], self._model, self._gpu)
+            label_maps = None if self._label_maps is None else self._label_maps[key]
+            return GpuInstances(self._things[key], label_maps, self._model, self._gpu)
         return self._on_host[key]
 
     def __iter__(self) -> Iterator[FrameInstances]:
@@ -94,12 +96,18 @@ class GpuInstances(Sequence[FrameInstances]):
     def _on_host(self) -> tuple[FrameInstances, ...]:
         """Waits for the GPU."""
         self._gpu.enter()
-        things, label_maps = self._gpu.download(self._things, self._label_maps)
-        counts = np.count_nonzero(things[..., 4], axis=1).tolist()
+        things, *copied = self._gpu.download(*(one for one in (self._things, self._label_maps) if one is not None))
+        found = [part[: np.count_nonzero(part[:, 4])] for part in things]
+        place = place_of(self._model)
+        maps = copied[0] if copied else [map_of_boxes(one[:, :4], (place.height, place.width)) for one in found]
         return tuple(
-            frame_instances(found[:count, :4], found[:count, 4], found[:count, 5], self._model, label_map)
-            for found, count, label_map in zip(things, counts, label_maps, strict=True)
+            frame_instances(one[:, :4], one[:, 4], one[:, 5], self._model, label_map)
+            for one, label_map in zip(found, maps, strict=True)
         )
+
+
+def _copy(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    return None if tensor is None else tensor.clone()
 
 
 def _loaded(model: Model, config: Config, device: torch.device) -> Loaded[Found]:

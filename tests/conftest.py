@@ -13,7 +13,7 @@ from rtsp_server import RtspServer
 from videos import repeated
 
 import segmentation  # noqa: F401 - before any test imports onnxruntime: switches its telemetry off
-from segmentation.pipeline.implementations import IMPLEMENTATIONS
+from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

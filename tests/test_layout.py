@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from paths import ROOT
 
-from segmentation.pipeline.implementations import IMPLEMENTATIONS
+from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS
 
 PACKAGE = ROOT / "segmentation"
 TESTS = ROOT / "tests"

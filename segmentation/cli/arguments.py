@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast, get_args
 
-from segmentation.cli.jobs import effect_and_file
+from segmentation.cli.inputs.jobs import effect_and_file
 from segmentation.cli.parser import Parser, add_everyday, new_parser, parse_into
 from segmentation.errors import ConfigError
 from segmentation.options.command import Arguments
@@ -13,7 +13,7 @@ from segmentation.options.config import OPTIONS, Config
 from segmentation.options.keywords import Options
 from segmentation.options.table import GROUPS, Option, rows_of, words_of
 from segmentation.options.times import seconds
-from segmentation.pipeline.implementations import IMPLEMENTATIONS
+from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS
 
 _EXAMPLES = (
     "segmentation input.mp4                                  writes input.segmented.mp4 beside it",

@@ -10,7 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from segmentation.cli.console import fail, put_out
-from segmentation.cli.find_inputs import find_inputs
+from segmentation.cli.inputs.find_inputs import find_inputs
 from segmentation.cli.parser import Parser, add_command
 from segmentation.cli.progress import BatchProgress
 from segmentation.cli.signals import finish_on_signals

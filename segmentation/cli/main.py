@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from segmentation.cli.arguments import config_from, parse
-from segmentation.cli.batch import Batch
 from segmentation.cli.console import (
     ConsoleHandler,
     Stdout,
@@ -26,11 +25,12 @@ from segmentation.cli.console import (
     say,
     threads_reported,
 )
-from segmentation.cli.find_inputs import Inputs, Source, find_inputs, paced
-from segmentation.cli.input_threads import stuck
-from segmentation.cli.jobs import Job, jobs_at_a_time, longest_first, make_jobs
+from segmentation.cli.inputs.batch import Batch
+from segmentation.cli.inputs.find_inputs import Inputs, Source, find_inputs, paced
+from segmentation.cli.inputs.input_threads import stuck
+from segmentation.cli.inputs.jobs import Job, jobs_at_a_time, longest_first, make_jobs
+from segmentation.cli.inputs.standard_streams import check_stdout
 from segmentation.cli.signals import finish_on_signals
-from segmentation.cli.standard_streams import check_stdout
 from segmentation.errors import ConfigError, hide_secrets, reported
 from segmentation.live.address import is_live, named
 from segmentation.live.reader import probe_any
@@ -38,9 +38,9 @@ from segmentation.options.access import access_of
 from segmentation.options.command import Arguments
 from segmentation.options.config import Config
 from segmentation.options.project import with_project
-from segmentation.pipeline.machine import machine
 from segmentation.pipeline.opened_run import choose
 from segmentation.pipeline.output_paths import NAME, check_live
+from segmentation.pipeline.planning.machine import machine
 from segmentation.pipeline.resources import Resources
 from segmentation.sessions.session import Segmenter
 from segmentation.sessions.status_server import Control, StatusServer

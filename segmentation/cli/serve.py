@@ -13,7 +13,7 @@ from typing import get_args
 from platformdirs import user_state_path
 
 from segmentation.cli.console import ConsoleHandler, checks_stdout, fail, lines_as, say
-from segmentation.cli.jobs import jobs_at_a_time
+from segmentation.cli.inputs.jobs import jobs_at_a_time
 from segmentation.errors import BackendError, ConfigError, one_line, reported
 from segmentation.options.command import LogFormat, is_workers
 from segmentation.options.config import Config

@@ -15,7 +15,7 @@ from av.video.stream import VideoStream
 from segmentation.clips.index import VideoIndex
 from segmentation.errors import InputError, one_line
 from segmentation.media.demux import demuxed
-from segmentation.media.input import decoder_options, open_input
+from segmentation.media.opening.open_input import decoder_options, open_input
 from segmentation.stages.decode.chunks import is_hidden
 from segmentation.stages.masks.saved import intact
 from segmentation.system.access import Access

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from av.container import InputContainer
 
 from segmentation.errors import InputError, one_line
-from segmentation.media.input import open_input
+from segmentation.media.opening.open_input import open_input
 from segmentation.system.file_state import FileState, file_state
 
 _MOST_IDLE = 32  # open files that no thread reads

@@ -18,7 +18,7 @@ from segmentation.models.comparison import compare
 from segmentation.options.config import STAGES, Config
 from segmentation.options.devices import PROCESSORS, processor
 from segmentation.options.keywords import Codec, Quality
-from segmentation.pipeline.implementations import candidates
+from segmentation.pipeline.planning.implementations import candidates
 from segmentation.pipeline.report import Report
 from segmentation.sessions.segment import segment
 from segmentation.system.installation import install

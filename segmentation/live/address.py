@@ -13,7 +13,7 @@ from av.container import InputContainer
 
 from segmentation.errors import ConfigError, InputError, hide_secrets, one_line
 from segmentation.live.srt import SrtInput
-from segmentation.media.input import OPEN_OPTIONS, analysis_options, is_url, open_input
+from segmentation.media.opening.open_input import OPEN_OPTIONS, analysis_options, is_url, open_input
 from segmentation.system.access import Access
 
 _NAMED = re.compile(r"(\w[\w.-]*)=(.+)", re.DOTALL)

@@ -25,7 +25,7 @@ from segmentation.frames.live_sound import LiveSound
 from segmentation.media.bitstream.sei import CARRIERS
 from segmentation.media.containers import EXACT, codec_for, format_options, open_for_writing
 from segmentation.media.cuts import Cuts
-from segmentation.media.input import OPEN_OPTIONS, open_input
+from segmentation.media.opening.open_input import OPEN_OPTIONS, open_input
 from segmentation.media.output_clock import beginning, shown_at
 from segmentation.media.output_stream import Target
 from segmentation.media.sound_copy import SoundCopy, name_channels

@@ -12,7 +12,7 @@ import av.error
 
 from segmentation.errors import one_line
 from segmentation.frames import VideoInfo
-from segmentation.media.download import InterruptedDownload
+from segmentation.media.opening.download import InterruptedDownload
 from segmentation.media.source_packets import SourcePackets, leads_there
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from av.video.frame import VideoFrame
 from segmentation.media.clock import Clock
 from segmentation.media.containers import may_step
 from segmentation.media.demux import demuxed
-from segmentation.media.input import open_input
 from segmentation.media.mp4_boxes import track_length
+from segmentation.media.opening.open_input import open_input
 
 if TYPE_CHECKING:
     from av.container import InputContainer

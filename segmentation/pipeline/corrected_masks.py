@@ -16,7 +16,7 @@ from segmentation.frames import Frame, MaskedBatch, Memory, Transfer, VideoInfo
 from segmentation.interval.carried_corrections import FARTHEST, CorrectedFrame, PackedMap, carried, corrected, luma_of
 from segmentation.options.project import MaskCorrection, Project, read_project
 from segmentation.pipeline.opened_run import OpenedRun
-from segmentation.pipeline.plan import with_host_decoder
+from segmentation.pipeline.planning.plan import with_host_decoder
 from segmentation.stages.mask_source import MaskStep
 
 _BEHIND = 1.0  # seconds behind the last frame in which a time may still mean that frame

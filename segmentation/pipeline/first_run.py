@@ -4,7 +4,7 @@ from segmentation.frames import FORMATS, VideoInfo
 from segmentation.frames.orientation import UPRIGHT
 from segmentation.gpu.discovery import find_gpu
 from segmentation.options.config import Config
-from segmentation.pipeline.plan import Plan
+from segmentation.pipeline.planning.plan import Plan
 
 
 def begin_kernels(plan: Plan, info: VideoInfo, config: Config, index: int) -> None:

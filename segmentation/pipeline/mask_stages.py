@@ -15,7 +15,7 @@ from segmentation.options.config import Config
 from segmentation.pipeline.compositor import make_refiner
 from segmentation.pipeline.model_loader import ModelPreloader
 from segmentation.pipeline.opened_run import OpenedRun
-from segmentation.pipeline.plan import Plan, with_network, with_next_network
+from segmentation.pipeline.planning.plan import Plan, with_network, with_next_network
 from segmentation.pipeline.resources import Resources
 from segmentation.stages.inference.shared_network import SharedNetwork
 from segmentation.stages.mask_source import NetworkMasks

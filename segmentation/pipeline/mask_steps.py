@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from segmentation.frames import Memory, Transfer
 from segmentation.pipeline.corrected_masks import make_correction_steps
 from segmentation.pipeline.opened_run import OpenedRun
-from segmentation.pipeline.plan import Plan
+from segmentation.pipeline.planning.plan import Plan
 from segmentation.pipeline.resources import Resources
 from segmentation.stages.mask_source import MaskStep
 from segmentation.tracking.instance_steps import make_instance_steps

@@ -22,7 +22,7 @@ from segmentation.options.access import access_of
 from segmentation.options.config import Config
 from segmentation.options.times import exact
 from segmentation.pipeline.model_loader import ModelPreloader
-from segmentation.pipeline.plan import Plan, make_plan, with_own_format
+from segmentation.pipeline.planning.plan import Plan, make_plan, with_own_format
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.stream_status import StreamMonitor
 from segmentation.stages.masks.saved import MaskReader, about_masks

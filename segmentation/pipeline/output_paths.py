@@ -10,7 +10,7 @@ from segmentation.errors import ConfigError
 from segmentation.frames.byte_source import ByteSource, is_fifo
 from segmentation.live.address import is_device, is_live, split_name
 from segmentation.media.containers import NUMBER, PICTURE_SUFFIXES, PICTURES, is_sequence
-from segmentation.media.input import is_url
+from segmentation.media.opening.open_input import is_url
 from segmentation.media.output_stream import OutputAddress, OutputStream, Target
 from segmentation.media.pictures.webp import is_animated_webp
 from segmentation.options.config import Config

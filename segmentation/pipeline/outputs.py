@@ -29,7 +29,7 @@ from segmentation.media.pictures.picture_sequence import PictureSequence
 from segmentation.media.stream_muxer import StreamMuxer
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
-from segmentation.pipeline.plan import OutputPlan, Plan
+from segmentation.pipeline.planning.plan import OutputPlan, Plan
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.verification.verify import OutputVerifier, Verified
 from segmentation.stages.encode import Encoder

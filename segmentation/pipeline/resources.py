@@ -22,7 +22,7 @@ from segmentation.options.config import Config
 from segmentation.options.then import networks_on
 from segmentation.pipeline.first_run import begin_kernels
 from segmentation.pipeline.model_loader import ModelPreloader
-from segmentation.pipeline.plan import Choice, Plan
+from segmentation.pipeline.planning.plan import Choice, Plan
 from segmentation.pipeline.stream_status import StreamBoard
 from segmentation.stages.encode.worker_process import EncoderService
 from segmentation.stages.inference import GPU_BATCH, LIVE_BATCH, Inference, keys_at_once, wants_class_map

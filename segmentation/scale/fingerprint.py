@@ -13,7 +13,7 @@ from segmentation._version import __version__
 from segmentation.errors import BackendError
 from segmentation.gpu.discovery import device_index, driver_version, find_gpu, library_versions
 from segmentation.options.config import Config
-from segmentation.pipeline.plan import may_use_gpu
+from segmentation.pipeline.planning.plan import may_use_gpu
 
 
 def fingerprint(config: Config) -> dict[str, str]:

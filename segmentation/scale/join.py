@@ -17,14 +17,14 @@ from av.packet import Packet
 from segmentation.errors import ConfigError, InputError, OutputError
 from segmentation.frames import VideoInfo
 from segmentation.media.containers import of_pictures
-from segmentation.media.input import probe
 from segmentation.media.muxer import Muxer
+from segmentation.media.opening.open_input import probe
 from segmentation.options.access import access_of
 from segmentation.options.config import Config
 from segmentation.pipeline.found import covered_frames, no_numbers, nothing_found
 from segmentation.pipeline.opened_run import end_of
 from segmentation.pipeline.outputs import open_output
-from segmentation.pipeline.plan import OutputPlan, plan_outputs
+from segmentation.pipeline.planning.plan import OutputPlan, plan_outputs
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.result_files.results import Results
 from segmentation.pipeline.run import TOLERATED

@@ -22,7 +22,7 @@ from segmentation._version import __version__
 from segmentation.errors import InputError
 from segmentation.frames import VideoInfo
 from segmentation.media.cuts import Cuts
-from segmentation.media.input import is_url
+from segmentation.media.opening.open_input import is_url
 from segmentation.options.config import OPTIONS, Config
 from segmentation.stages.decode.packet_index import by_packets
 from segmentation.stages.decode.timestamps import Timeline

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from segmentation.errors import SegmentationError, one_line
 from segmentation.media.containers import is_sequence
-from segmentation.media.input import is_url
+from segmentation.media.opening.open_input import is_url
 
 PATIENCE = 60.0  # seconds
 _POLL = 0.2  # seconds

@@ -21,7 +21,7 @@ from segmentation.errors import SegmentationError, reported
 from segmentation.gpu.discovery import pin_by_threads
 from segmentation.models.model import load_model
 from segmentation.options.config import Config
-from segmentation.pipeline.plan import make_plan
+from segmentation.pipeline.planning.plan import make_plan
 from segmentation.pipeline.run import Request
 from segmentation.scale.fingerprint import fingerprint
 from segmentation.scale.folder import PieceFolder

@@ -19,7 +19,7 @@ from segmentation.flow.threads import StageThreads, opencv_threads
 from segmentation.frames import FULL, Color, Frame, FrameBatch, MaskedBatch, Plane, VideoInfo
 from segmentation.frames.host_array import on_host
 from segmentation.gpu.errors import gpu_errors
-from segmentation.media.input import SMPTE170M
+from segmentation.media.opening.open_input import SMPTE170M
 from segmentation.models.model import Model
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
@@ -29,7 +29,7 @@ from segmentation.pipeline.fail_closed import FailClosed
 from segmentation.pipeline.found import no_numbers
 from segmentation.pipeline.mask_stages import MaskStages, without_outputs
 from segmentation.pipeline.opened_run import Choices, choose, on_machine
-from segmentation.pipeline.plan import Plan
+from segmentation.pipeline.planning.plan import Plan
 from segmentation.pipeline.resources import Resources
 from segmentation.stages.masks.refinement import LONGER_SIDE
 from segmentation.stages.postprocess import Postprocessor

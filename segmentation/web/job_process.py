@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from segmentation.errors import InputError, reported
-from segmentation.media.download import DownloadError, HttpFile
-from segmentation.media.input import is_url
+from segmentation.media.opening.download import DownloadError, HttpFile
+from segmentation.media.opening.open_input import is_url
 from segmentation.options.config import Config
 from segmentation.options.keywords import Options
 from segmentation.pipeline.output_paths import default_output

@@ -15,7 +15,7 @@ from urllib.request import getproxies
 
 from segmentation.errors import ConfigError, SegmentationError, hide_secrets, one_line
 from segmentation.flow.backoff import Backoff
-from segmentation.media.download import checked_opener, is_http, is_public, request_for
+from segmentation.media.opening.download import checked_opener, is_http, is_public, request_for
 from segmentation.sessions.status_server import is_local
 from segmentation.web.job_json import job_json
 from segmentation.web.store import QueuedJob, Store

@@ -17,7 +17,7 @@ from rtsp_server import RtspServer
 from videos import Synthetic, times
 
 from segmentation import Processes, Segmenter, Streams
-from segmentation.cli.input_threads import in_threads
+from segmentation.cli.inputs.input_threads import in_threads
 from segmentation.live.decoding import ConnectionDecoder
 from segmentation.stages.postprocess.opencv import OpenCVPostprocessor
 
@@ -175,7 +175,7 @@ def test_the_library_raises_the_exception_itself(tmp_path: Path, monkeypatch: py
 
 def test_a_bug_before_the_first_input_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "site").mkdir()
-    code = "import segmentation.cli.jobs as jobs\ndef fail(*_, **__):\n    raise KeyError('x')\njobs.make_jobs = fail\n"
+    code = "import segmentation.cli.inputs.jobs as jobs\ndef fail(*_, **__):\n    raise KeyError('x')\njobs.make_jobs = fail\n"
     (tmp_path / "site" / "sitecustomize.py").write_text(code)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
     done = cli(SAMPLE, "-o", tmp_path / "a.mp4")

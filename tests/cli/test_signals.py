@@ -15,9 +15,9 @@ from marks import first
 from paths import SAMPLE
 
 from segmentation import InputError
-from segmentation.cli import batch, signals
 from segmentation.cli import main as module
 from segmentation.cli.console import say
+from segmentation.cli.inputs import batch, signals
 from segmentation.cli.signals import Received, finish_on_signals, interrupt_on_signals
 
 Handling = AbstractContextManager[Received]

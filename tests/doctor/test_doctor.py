@@ -141,7 +141,7 @@ def test_nvenc_encodes_and_its_default_qualities_are_measured(tmp_path: Path) ->
 @pytest.mark.slow
 def test_a_stage_with_another_result_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from segmentation.doctor import stages
-    from segmentation.pipeline.implementations import IMPLEMENTATIONS, Implementation
+    from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS, Implementation
     from segmentation.stages.postprocess.opencv import OpenCVPostprocessor
 
     class Blind(OpenCVPostprocessor):

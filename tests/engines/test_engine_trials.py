@@ -14,9 +14,9 @@ from engines import place, spec_of
 from segmentation import BackendError, Config, Segmenter, segment
 from segmentation.errors import NotProven, UnknownOperator
 from segmentation.models.model import Model, load_model
-from segmentation.pipeline import plan as plans
-from segmentation.pipeline.implementations import IMPLEMENTATIONS
-from segmentation.pipeline.plan import make_plan
+from segmentation.pipeline.planning import plan as plans
+from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS
+from segmentation.pipeline.planning.plan import make_plan
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 
 pytestmark = pytest.mark.usefixtures("folder")  # engines of these tests go there, and not among the user's

@@ -21,7 +21,7 @@ from segmentation.gpu.discovery import find_gpu
 from segmentation.models.model import Model, load_model
 from segmentation.models.sample_picture import picture_inputs
 from segmentation.models.sidecar import digest, read_sidecar
-from segmentation.pipeline.plan import make_plan
+from segmentation.pipeline.planning.plan import make_plan
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 
 if os.environ.get("SEGMENTATION_REQUIRE_GPU") != "1":  # on a GPU machine a missing package is a failure

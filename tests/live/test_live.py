@@ -35,7 +35,7 @@ from segmentation.errors import LacksEngine
 from segmentation.frames.live_frames import LiveFrames
 from segmentation.gpu.discovery import GpuInfo
 from segmentation.live.reader import LiveReader, probe_any
-from segmentation.pipeline import plan
+from segmentation.pipeline.planning import plan
 from segmentation.pipeline.stream_status import StreamStatus
 from segmentation.system.access import Access
 
@@ -240,11 +240,14 @@ def test_a_redirect_is_not_followed(camera: RtspServer, segmenter: Segmenter, tm
 
 def test_each_loss_of_a_camera_is_a_line(capfd: pytest.CaptureFixture[str]) -> None:
     handler = ConsoleHandler()
-    for name in ("segmentation.live.reader", "segmentation.media.input"):
+    for name in ("segmentation.live.reader", "segmentation.media.opening.open_input"):
         for _ in range(2):
             handler.emit(logging.LogRecord(name, logging.WARNING, "", 0, f"{name}: lost", (), None))
     lines = capfd.readouterr().err.splitlines()
-    assert [line.split(": ")[1] for line in lines] == [*["segmentation.live.reader"] * 2, "segmentation.media.input"]
+    assert [line.split(": ")[1] for line in lines] == [
+        *["segmentation.live.reader"] * 2,
+        "segmentation.media.opening.open_input",
+    ]
 
 
 def test_a_program_ends_in_peace_while_a_camera_is_silent(camera: RtspServer, tmp_path: Path) -> None:

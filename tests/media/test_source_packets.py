@@ -9,7 +9,7 @@ import pytest
 from videos import Synthetic, times
 
 from segmentation import segment
-from segmentation.media.input import open_input
+from segmentation.media.opening.open_input import open_input
 from segmentation.media.source_packets import SourcePackets
 
 SLIDES = [*range(19), *range(219, 2469, 250)]  # 1/25 s: a slide stays for ten seconds

@@ -12,8 +12,8 @@ from program import cli
 from projects import write_project
 
 from segmentation import Segmenter, segment
-from segmentation.cli.find_inputs import Source
-from segmentation.cli.jobs import make_jobs
+from segmentation.cli.inputs.find_inputs import Source
+from segmentation.cli.inputs.jobs import make_jobs
 from segmentation.errors import ConfigError, InputError
 from segmentation.options.config import Config
 

@@ -21,7 +21,7 @@ from networks import RED, make_model
 from program import cli
 from videos import Synthetic
 
-from segmentation.media.input import open_input
+from segmentation.media.opening.open_input import open_input
 from segmentation.system.access import Access
 
 COUNT = 40  # files of a seed

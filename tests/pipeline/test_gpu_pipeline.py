@@ -23,7 +23,7 @@ from program import cli, report
 from videos import Synthetic, packets, pictures, real_frames, same_packets, same_times, times
 
 from segmentation import BackendError, Config, DeviceError, InputError, OutputError, Segmenter, segment
-from segmentation.pipeline.plan import make_plan
+from segmentation.pipeline.planning.plan import make_plan
 
 pytestmark = pytest.mark.gpu
 

@@ -12,7 +12,7 @@ from networks import RED, make_model, model_of
 from segmentation import Config
 from segmentation.models.graph.fp16_cache import fp16_graph
 from segmentation.models.model import Model
-from segmentation.pipeline.plan import Choice
+from segmentation.pipeline.planning.plan import Choice
 from segmentation.pipeline.resources import Resources
 from segmentation.stages.inference import Inference, InferenceResult
 

@@ -21,7 +21,7 @@ from rtsp_server import RtspServer
 from videos import Synthetic, times
 
 from segmentation import BackendError, Config, ConfigError, Report, Segmenter, Streams, Workers, segment
-from segmentation.pipeline.implementations import IMPLEMENTATIONS
+from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS
 
 COUNT = "zone:1,1,40,1,40,40,1,40"
 UNEVEN = (0, 1, 4, 5, 11, 12, 20, 21, 22, 40)  # ticks

@@ -29,7 +29,7 @@ from segmentation.flow import trace
 from segmentation.frames import VideoInfo
 from segmentation.media import muxer
 from segmentation.media.pictures import picture_sequence
-from segmentation.pipeline.implementations import IMPLEMENTATIONS, Implementation
+from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS, Implementation
 from segmentation.pipeline.result_files import results
 from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.stages.encode.pyav import PyAVEncoder

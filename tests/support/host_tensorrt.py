@@ -23,8 +23,8 @@ from segmentation.engines.inference import TensorRTInference
 from segmentation.models.graph.onnx_graph import run, session_of
 from segmentation.models.model import Model
 from segmentation.models.sidecar import Sidecar
-from segmentation.pipeline import plan
-from segmentation.pipeline.implementations import IMPLEMENTATIONS
+from segmentation.pipeline.planning import plan
+from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS
 from segmentation.stages.inference import InferenceResult
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.frames import LIMITED, Color, VideoInfo
-from segmentation.media.input import open_input
+from segmentation.media.opening.open_input import open_input
 from segmentation.system.cores import kept_scheduling
 
 Planes = tuple[NDArray[Any], ...]

@@ -13,7 +13,7 @@ from program import run_tool
 
 from segmentation import Config
 from segmentation.options.config import STAGES
-from segmentation.pipeline.implementations import candidates
+from segmentation.pipeline.planning.implementations import candidates
 
 sys.path[:0] = [str(ROOT / "tools" / folder) for folder in ("benchmarks", "support")]  # programs, not a package
 

@@ -330,7 +330,7 @@ def test_the_optimized_run_copies_nothing_and_waits_once_a_batch(
 ) -> None:
     """But for the hand-over of finished frames to an encoder on the CPU, where there is no NVENC."""
     from segmentation import Config
-    from segmentation.pipeline.plan import make_plan
+    from segmentation.pipeline.planning.plan import make_plan
 
     in_memory = make_plan(Config(mode="optimized")).encode.name == "nvenc"
     profile = profiled("optimized", clip)

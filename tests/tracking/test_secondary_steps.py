@@ -26,7 +26,7 @@ from segmentation.frames import FORMATS, FULL, Color, MaskedBatch
 from segmentation.frames.instances import Box, FrameInstances, Instance
 from segmentation.models.secondary import SecondaryNetwork
 from segmentation.options.then import Then
-from segmentation.pipeline.planned_steps import planned_steps
+from segmentation.pipeline.planning.planned_steps import planned_steps
 from segmentation.pipeline.resources import Resources
 from segmentation.stages.preprocess.crops import AT_ONCE
 from segmentation.tracking.choice import selection

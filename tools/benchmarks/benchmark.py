@@ -32,12 +32,12 @@ from cpu_time import cpu_seconds
 
 from segmentation import Config, Effect, ModelError, segment
 from segmentation.frames import HostTransfer, MaskedBatch
-from segmentation.media.input import probe, working_format
 from segmentation.media.muxer import Muxer
+from segmentation.media.opening.open_input import probe, working_format
 from segmentation.models.model import load_model
 from segmentation.options.config import STAGES
 from segmentation.pipeline.compositor import Compositor
-from segmentation.pipeline.plan import make_plan
+from segmentation.pipeline.planning.plan import make_plan
 
 WARM_UP = 8  # frames
 IN_MEMORY = 60  # frames that a stage measured alone is given again and again

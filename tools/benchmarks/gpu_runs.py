@@ -25,9 +25,9 @@ from no_encoder import NoEncoder
 
 from segmentation import Config, segment
 from segmentation.frames import Frame, FrameBatch
-from segmentation.media.input import probe
 from segmentation.media.muxer import Muxer
-from segmentation.pipeline.implementations import IMPLEMENTATIONS, Implementation
+from segmentation.media.opening.open_input import probe
+from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS, Implementation
 from segmentation.pipeline.run import Progress
 from segmentation.stages.encode.segments import SegmentEncoder
 from segmentation.stages.inference import GPU_BATCH

@@ -17,12 +17,12 @@ from segmentation import Config, Effect, segment
 from segmentation.flow.timing import StageClock
 from segmentation.frames import MaskedBatch
 from segmentation.gpu.discovery import find_gpu
-from segmentation.media.input import probe, working_format
 from segmentation.media.muxer import Muxer
+from segmentation.media.opening.open_input import probe, working_format
 from segmentation.models.model import load_model
 from segmentation.pipeline.compositor import Compositor
 from segmentation.pipeline.mask_stages import make_transfer
-from segmentation.pipeline.plan import make_plan
+from segmentation.pipeline.planning.plan import make_plan
 from segmentation.pipeline.resources import Resources
 
 WARM_UP = 64  # frames

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the 
 from circumstances import ROOT, circumstances
 
 from segmentation.cli.main import main as segmentation
-from segmentation.pipeline.implementations import IMPLEMENTATIONS, Implementation
+from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS, Implementation
 
 ENCODED = 1200  # frames that are encoded for a clip; longer ones repeat them
 

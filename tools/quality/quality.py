@@ -33,9 +33,9 @@ from circumstances import ROOT, circumstances
 
 from segmentation import Config, Effect
 from segmentation.frames import FULL, Color, FrameBatch, MaskedBatch, Planes, VideoInfo
-from segmentation.media.input import probe
+from segmentation.media.opening.open_input import probe
 from segmentation.models.model import load_model
-from segmentation.pipeline.plan import make_plan
+from segmentation.pipeline.planning.plan import make_plan
 from segmentation.stages.masks.refinement import Refiner
 from segmentation.stages.masks.smoothing import HostSmoothing, small_lumas
 from segmentation.stages.postprocess.opencv import OpenCVPostprocessor, composite

@@ -16,7 +16,7 @@ from av.video.stream import VideoStream
 
 from segmentation.errors import LacksEngine
 from segmentation.frames import Frame, VideoInfo
-from segmentation.media.input import decoder_options
+from segmentation.media.opening.open_input import decoder_options
 from segmentation.options.config import Config
 from segmentation.stages.decode.chunk_queue import ChunkQueue
 from segmentation.stages.decode.chunks import (

@@ -15,11 +15,11 @@ from segmentation import Config, SegmentationError
 from segmentation.errors import BackendError
 from segmentation.frames import FORMATS, Planes, VideoInfo
 from segmentation.gpu.errors import gpu_errors
-from segmentation.media.input import probe, working_format
+from segmentation.media.opening.open_input import probe, working_format
 from segmentation.options.access import access_of
-from segmentation.pipeline.implementations import IMPLEMENTATIONS, Implementation
 from segmentation.pipeline.mask_stages import make_transfer
-from segmentation.pipeline.plan import Plan, make_plan, with_stage
+from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS, Implementation
+from segmentation.pipeline.planning.plan import Plan, make_plan, with_stage
 from segmentation.pipeline.resources import Resources
 from segmentation.sessions.frame_iterator import masked_frames
 from segmentation.stages.decode.timestamps import Timeline

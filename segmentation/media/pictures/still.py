@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from segmentation.errors import InputError, OutputError, one_line
 from segmentation.frames.orientation import Orientation
 from segmentation.media.containers import is_sequence
-from segmentation.media.input import (
+from segmentation.media.opening.open_input import (
     display_matrix,
     first_packet_and_frame,
     is_url,

@@ -25,8 +25,8 @@ from segmentation.errors import InputError, OutputError, one_line
 from segmentation.frames import FORMATS, LIMITED, Color, Frame, Planes, VideoInfo
 from segmentation.frames.sinks import FinishedBatch, Sink
 from segmentation.media.containers import EXACT
-from segmentation.media.input import is_url, probe
 from segmentation.media.muxer import Muxer
+from segmentation.media.opening.open_input import is_url, probe
 from segmentation.options.config import Config
 from segmentation.options.keywords import Quality
 from segmentation.pipeline.verification.thumbnails import thumbnail

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from segmentation.media.containers import EXACT
-from segmentation.media.input import open_input
+from segmentation.media.opening.open_input import open_input
 from segmentation.media.source_packets import SourcePackets
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from segmentation.media.bitstream.start_codes import PacketFilter
 from segmentation.media.bitstream.whole_packets import whole_packets
 from segmentation.media.demux import demuxed
 from segmentation.media.encryption import refuse_encrypted
-from segmentation.media.input import open_input
+from segmentation.media.opening.open_input import open_input
 from segmentation.media.source_packets import SourcePackets, leads_there
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from segmentation.media.bitstream.losses import A_FRAME_EACH, AwaitedFrames
 from segmentation.media.bitstream.sei import MessageReader
 from segmentation.media.bitstream.whole_packets import whole_packets
 from segmentation.media.encryption import refuse_encrypted
-from segmentation.media.input import CONCEALED, decoder_options, open_input
+from segmentation.media.opening.open_input import CONCEALED, decoder_options, open_input
 from segmentation.media.planes import EXACT, bounded_view
 from segmentation.media.source_packets import SourcePackets, leads_there
 from segmentation.options.config import Config

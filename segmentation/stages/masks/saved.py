@@ -32,7 +32,7 @@ from segmentation.frames import FULL, FrameBatch, Memory, VideoInfo
 from segmentation.frames.sinks import FinishedBatch, Sink
 from segmentation.media.containers import open_for_writing
 from segmentation.media.demux import demuxed
-from segmentation.media.input import open_input
+from segmentation.media.opening.open_input import open_input
 from segmentation.options.config import Config
 from segmentation.stages.masks.quantize import VALUES
 from segmentation.system.atomic_file import PendingFile

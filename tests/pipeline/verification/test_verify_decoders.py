@@ -12,7 +12,7 @@ from paths import SAMPLE
 
 from segmentation import OutputError, segment
 from segmentation.frames import Frame, FrameBatch
-from segmentation.pipeline.implementations import IMPLEMENTATIONS, Implementation
+from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS, Implementation
 from segmentation.pipeline.verification.thumbnails import thumbnails
 
 

@@ -15,7 +15,7 @@ from videos import Synthetic
 
 from segmentation.errors import LacksEngine
 from segmentation.frames import FORMATS, VideoInfo
-from segmentation.media.input import probe, working_format
+from segmentation.media.opening.open_input import probe, working_format
 from segmentation.options.config import Config
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
 from segmentation.stages.decode.pyav import PyAVDecoder

@@ -17,7 +17,7 @@ from videos import packets, pictures, same_packets, same_times, times, video_inf
 
 from segmentation import Config, OutputError, segment
 from segmentation.frames import Frame, VideoInfo
-from segmentation.pipeline.implementations import IMPLEMENTATIONS, Implementation
+from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS, Implementation
 from segmentation.stages.encode import codec_settings
 from segmentation.stages.encode.pyav import PyAVEncoder
 from segmentation.stages.encode.segments import Layout, SegmentEncoder

@@ -13,9 +13,9 @@ from paths import SAMPLE
 
 from segmentation import BackendError, Config
 from segmentation.gpu.discovery import require_torch
-from segmentation.media.input import probe
+from segmentation.media.opening.open_input import probe
 from segmentation.models.model import Model, load_model
-from segmentation.pipeline.plan import make_plan
+from segmentation.pipeline.planning.plan import make_plan
 from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.stages.inference import Inference
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference

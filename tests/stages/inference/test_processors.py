@@ -23,8 +23,8 @@ from segmentation.models.comparison import MIN_IOU, compare
 from segmentation.models.model import Model, load_model
 from segmentation.models.sample_picture import PICTURE, picture_inputs
 from segmentation.options.devices import PROCESSORS
-from segmentation.pipeline.implementations import IMPLEMENTATIONS
-from segmentation.pipeline.plan import make_plan
+from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS
+from segmentation.pipeline.planning.plan import make_plan
 from segmentation.stages.inference.instances.onnx_instances import InstanceInference
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 from segmentation.stages.inference.processors import ProcessorInference, Provider, ProviderInference, Session

@@ -15,10 +15,10 @@ from videos import Synthetic
 
 from segmentation import BackendError, Config, EngineError, ModelError, segment
 from segmentation.frames import MaskedBatch
-from segmentation.media.input import probe
+from segmentation.media.opening.open_input import probe
 from segmentation.models.graph.onnx_graph import prepare
 from segmentation.models.model import Model, load_model
-from segmentation.pipeline.plan import make_plan
+from segmentation.pipeline.planning.plan import make_plan
 from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 from segmentation.stages.masks.quantize import quantize

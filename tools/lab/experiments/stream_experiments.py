@@ -31,7 +31,7 @@ from stream_peers import LOOP, loops, whole_run
 
 from segmentation import Report, Segmenter
 from segmentation.gpu.discovery import find_gpu
-from segmentation.pipeline.implementations import IMPLEMENTATIONS, Implementation
+from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS, Implementation
 from segmentation.sessions.processes import session as in_processes
 
 ONE, THREE = "people", "people, faces, covers"  # pipelines of `secondary_networks.py`
@@ -143,7 +143,7 @@ def nvdec_limit(clip: Path) -> float:
     """Returns the frames a second of decoders that know nothing of each other, with nothing else on the GPU."""
     from gpu_decoders import Independent  # needs a GPU's libraries
 
-    from segmentation.media.input import probe
+    from segmentation.media.opening.open_input import probe
     from segmentation.options.config import Config
     from segmentation.stages.decode.nvdec_support import nvdec_engines
 

@@ -20,7 +20,7 @@ from segmentation.errors import BackendError
 from segmentation.frames import FULL, LIMITED, Color
 from segmentation.frames.instances import FrameInstances
 from segmentation.models.model import Model
-from segmentation.pipeline.plan import make_plan
+from segmentation.pipeline.planning.plan import make_plan
 from segmentation.stages.inference import InferenceResult
 from segmentation.stages.inference.instances.onnx_instances import InstanceInference
 from segmentation.stages.preprocess.opencv import OpenCVPreprocessor

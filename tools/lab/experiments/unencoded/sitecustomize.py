@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from segmentation.pipeline.implementations import IMPLEMENTATIONS, Implementation
+from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS, Implementation
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "benchmarks"))
 IMPLEMENTATIONS["encode"] |= {

@@ -28,15 +28,15 @@ from segmentation.errors import (
 from segmentation.frames import FORMATS, Memory, VideoInfo
 from segmentation.gpu.discovery import device_index, enter_context, find_gpu, require_torch, require_video_libraries
 from segmentation.media.containers import CUTOUTS, codec_for, of_pictures
-from segmentation.media.input import working_format
+from segmentation.media.opening.open_input import working_format
 from segmentation.media.output_stream import OutputStream, Target, as_target
 from segmentation.models.model import ENGINE, Model
 from segmentation.models.secondary import SecondaryNetwork
 from segmentation.options.config import UNCOMPRESSED, Config
 from segmentation.options.devices import allows_cuda, processor
 from segmentation.options.effect import Effect
-from segmentation.pipeline.implementations import IMPLEMENTATIONS, candidates
-from segmentation.pipeline.planned_steps import PlannedStep, planned_steps
+from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS, candidates
+from segmentation.pipeline.planning.planned_steps import PlannedStep, planned_steps
 from segmentation.stages import Stage
 from segmentation.stages.decode import Decoder
 from segmentation.stages.encode import Encoder

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from segmentation.cli.console import Stdout, counted, fail, say
-from segmentation.cli.input_threads import in_threads
-from segmentation.cli.jobs import Job, files_of
+from segmentation.cli.inputs.input_threads import in_threads
+from segmentation.cli.inputs.jobs import Job, files_of
+from segmentation.cli.inputs.standard_streams import STANDARD, lines_out, video_in, video_out
 from segmentation.cli.progress import BatchProgress
 from segmentation.cli.signals import Received
-from segmentation.cli.standard_streams import STANDARD, lines_out, video_in, video_out
 from segmentation.errors import ConfigError, SegmentationError, reported
 from segmentation.live.address import source_label
 from segmentation.pipeline.report import Report

@@ -38,12 +38,12 @@ from segmentation.media.bitstream.sei import light_messages, side_data
 from segmentation.media.bitstream.start_codes import PacketFilter
 from segmentation.media.containers import is_sequence, may_step, numbers_of
 from segmentation.media.demux import demuxed
-from segmentation.media.download import DownloadError, Files, HttpFile
 from segmentation.media.encryption import refuse_encrypted, refuse_encrypted_mp4
+from segmentation.media.opening.download import DownloadError, Files, HttpFile
+from segmentation.media.opening.stream_facts import StreamFacts, stream_facts
 from segmentation.media.pictures.exif import exif_of, matrix_of, turned
 from segmentation.media.pictures.heif import is_tiled, open_heif
 from segmentation.media.pictures.webp import is_animated_webp, open_animated_webp
-from segmentation.media.stream_facts import StreamFacts, stream_facts
 from segmentation.system.access import MAX_PIXELS, Access, check_size
 
 log = logging.getLogger(__name__)

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from segmentation.cli.find_inputs import VIDEO_SUFFIXES, Source
-from segmentation.cli.standard_streams import STANDARD
+from segmentation.cli.inputs.find_inputs import VIDEO_SUFFIXES, Source
+from segmentation.cli.inputs.standard_streams import STANDARD
 from segmentation.errors import ConfigError, hide_secrets
 from segmentation.frames.byte_source import is_fifo
 from segmentation.media.containers import CUTOUTS, NUMBER, PICTURES, numbered_name, numbers_of
-from segmentation.media.input import is_url
+from segmentation.media.opening.open_input import is_url
 from segmentation.media.output_stream import is_output_address
 from segmentation.options.command import JOBS_ON_GPU
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.options.keywords import RunOptions
 from segmentation.pipeline.output_paths import NAME, check_output, default_output, fill_name, live_name
-from segmentation.pipeline.plan import may_use_gpu
+from segmentation.pipeline.planning.plan import may_use_gpu
 
 _PATHS = ("/", "./", "../")
 _FILES = VIDEO_SUFFIXES | {

@@ -8,8 +8,8 @@ import pytest
 
 from segmentation import BackendError, Config
 from segmentation.gpu.discovery import find_gpu
-from segmentation.pipeline.implementations import IMPLEMENTATIONS, candidates
-from segmentation.pipeline.plan import make_plan
+from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS, candidates
+from segmentation.pipeline.planning.plan import make_plan
 
 
 @pytest.mark.parametrize(

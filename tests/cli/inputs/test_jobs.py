@@ -15,8 +15,8 @@ from program import TIMEOUT, start
 from videos import Synthetic, times
 
 from segmentation import Config
-from segmentation.cli.input_threads import in_threads
-from segmentation.cli.jobs import jobs_at_a_time
+from segmentation.cli.inputs.input_threads import in_threads
+from segmentation.cli.inputs.jobs import jobs_at_a_time
 from segmentation.cli.main import main
 from segmentation.gpu.discovery import find_gpu
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import av
 import av.error
 
-from segmentation.cli.standard_streams import is_stdin
+from segmentation.cli.inputs.standard_streams import is_stdin
 from segmentation.errors import ConfigError, InputError, hide_secrets, one_line
 from segmentation.frames.byte_source import is_fifo
 from segmentation.live.address import file_address, is_live
 from segmentation.media.containers import PICTURE_SUFFIXES, is_sequence
-from segmentation.media.input import is_url, no_such_file, open_input, video_stream
+from segmentation.media.opening.open_input import is_url, no_such_file, open_input, video_stream
 
 VIDEO_SUFFIXES = frozenset(
     ".mp4 .m4v .mov .qt .mkv .webm .avi .divx .ts .mts .m2ts .m2t .mpg .mpeg .mpe .m1v .m2v .vob .flv .f4v .wmv .asf "

@@ -18,8 +18,8 @@ from videos import Synthetic
 
 from segmentation import Config, ConfigError, InputError
 from segmentation.cli import progress
-from segmentation.cli.find_inputs import can_be_input, find_inputs
-from segmentation.cli.jobs import make_jobs
+from segmentation.cli.inputs.find_inputs import can_be_input, find_inputs
+from segmentation.cli.inputs.jobs import make_jobs
 from segmentation.cli.main import main
 
 Session = type[FakeSegmenter]

@@ -1,0 +1,1 @@
+"""The inputs of a command: found, made to jobs, and run."""

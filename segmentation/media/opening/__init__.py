@@ -1,0 +1,1 @@
+"""Opens an input of any kind and describes its video."""

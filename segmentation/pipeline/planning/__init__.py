@@ -1,0 +1,1 @@
+"""The plan of a run: which implementation each stage has, and why."""

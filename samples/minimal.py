@@ -12,7 +12,8 @@ from pathlib import Path
 from segmentation import Config, Effect
 from segmentation.frames import MaskedBatch
 from segmentation.media.muxer import Muxer
-from segmentation.media.opening.open_input import probe, working_format
+from segmentation.media.opening.probe import probe
+from segmentation.media.opening.stream_properties import working_format
 from segmentation.models.model import load_model
 from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.stages.encode.pyav import PyAVEncoder

@@ -18,7 +18,7 @@ from segmentation.cli.inputs.batch import INCOMPLETE
 from segmentation.cli.parser import Parser, new_parser, parse_all
 from segmentation.cli.signals import interrupt_on_signals
 from segmentation.errors import ConfigError, OutputError, reported
-from segmentation.media.opening.open_input import probe
+from segmentation.media.opening.probe import probe
 from segmentation.models.model import load_model
 from segmentation.options.access import access_of
 from segmentation.pipeline.output_paths import check_names, check_output

@@ -25,7 +25,8 @@ from segmentation.errors import InputError, one_line
 from segmentation.frames import Color, VideoInfo
 from segmentation.frames.orientation import UPRIGHT, Orientation
 from segmentation.media.containers import numbers_of
-from segmentation.media.opening.open_input import decoder_options, open_input, probe
+from segmentation.media.opening.open_input import decoder_options, open_input
+from segmentation.media.opening.probe import probe
 from segmentation.media.source_packets import decoded
 from segmentation.stages.decode.packet_index import PacketTimes, by_packets
 from segmentation.system.atomic_file import write_atomically

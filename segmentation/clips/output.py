@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from segmentation.errors import ConfigError
 from segmentation.frames import LIMITED
 from segmentation.frames.orientation import UPRIGHT, Orientation
-from segmentation.media.opening.open_input import color_of
+from segmentation.media.opening.stream_properties import color_of
 
 _FORMATS = {"rgb": "gbrp", "ycbcr": "yuv444p", "gray": "gray"}
 _DTYPES = ("uint8", "float16", "float32")

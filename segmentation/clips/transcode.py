@@ -23,7 +23,8 @@ from segmentation.frames import VideoInfo
 from segmentation.frames.orientation import Orientation
 from segmentation.media.containers import open_for_writing
 from segmentation.media.demux import demuxed
-from segmentation.media.opening.open_input import decoder_options, open_input, probe
+from segmentation.media.opening.open_input import decoder_options, open_input
+from segmentation.media.opening.probe import probe
 from segmentation.media.source_packets import decoded
 from segmentation.options.config import Config
 from segmentation.stages.decode.timestamps import Timeline

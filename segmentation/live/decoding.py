@@ -19,7 +19,8 @@ from segmentation.frames.packet_decoder import DecodedPictures, DevicePicture, P
 from segmentation.media.bitstream.headers import is_idr, sequence_sets
 from segmentation.media.bitstream.losses import A_FRAME_EACH, AwaitedFrames, Undecodable
 from segmentation.media.bitstream.start_codes import PacketFilter
-from segmentation.media.opening.open_input import CONCEALED, as_stated, decoder_options
+from segmentation.media.opening.open_input import CONCEALED, decoder_options
+from segmentation.media.opening.probe import as_stated
 from segmentation.system.access import Access
 
 if TYPE_CHECKING:

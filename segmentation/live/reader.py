@@ -36,16 +36,10 @@ from segmentation.live.decoding import ConnectionDecoder, Pictures
 from segmentation.media.bitstream.losses import Undecodable
 from segmentation.media.bitstream.sei import light_messages, side_data
 from segmentation.media.demux import demuxed
-from segmentation.media.opening.open_input import (
-    color_of,
-    display_matrix,
-    is_url,
-    nominal_rate,
-    probe,
-    shown_as,
-    video_stream,
-)
+from segmentation.media.opening.open_input import is_url, video_stream
+from segmentation.media.opening.probe import probe
 from segmentation.media.opening.stream_facts import stream_facts
+from segmentation.media.opening.stream_properties import color_of, display_matrix, nominal_rate, shown_as
 from segmentation.system.access import Access, check_size
 from segmentation.system.cores import core_count
 from segmentation.system.heap import limit_malloc_arenas, trim_heap

@@ -20,7 +20,8 @@ from segmentation.frames import VideoInfo
 from segmentation.frames.byte_source import Input, is_fifo
 from segmentation.live.address import is_live, source_label
 from segmentation.media.containers import is_sequence
-from segmentation.media.opening.open_input import is_url, probe
+from segmentation.media.opening.open_input import is_url
+from segmentation.media.opening.probe import probe
 from segmentation.media.output_stream import Output, OutputStream, as_target
 from segmentation.models.model import load_model
 from segmentation.options.access import access_of

@@ -18,7 +18,7 @@ from segmentation.errors import ConfigError, InputError, OutputError
 from segmentation.frames import VideoInfo
 from segmentation.media.containers import of_pictures
 from segmentation.media.muxer import Muxer
-from segmentation.media.opening.open_input import probe
+from segmentation.media.opening.probe import probe
 from segmentation.options.access import access_of
 from segmentation.options.config import Config
 from segmentation.pipeline.found import covered_frames, no_numbers, nothing_found

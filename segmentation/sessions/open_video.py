@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from segmentation.frames import FrameBatch
-from segmentation.media.opening.open_input import probe
+from segmentation.media.opening.probe import probe
 from segmentation.options.config import Config
 from segmentation.stages.decode.kept_open import KeptOpenDecoder
 from segmentation.system.access import Access

@@ -19,7 +19,7 @@ from segmentation.flow.threads import StageThreads, opencv_threads
 from segmentation.frames import FULL, Color, Frame, FrameBatch, MaskedBatch, Plane, VideoInfo
 from segmentation.frames.host_array import on_host
 from segmentation.gpu.errors import gpu_errors
-from segmentation.media.opening.open_input import SMPTE170M
+from segmentation.media.opening.stream_properties import SMPTE170M
 from segmentation.models.model import Model
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect

@@ -1,7 +1,7 @@
 """A frame's way, in this order: decode, preprocess, inference, masks, postprocess, encode.
 
 Each folder's `__init__` holds the contract of its stage, a base class; each file beside it is one implementation,
-entered in `pipeline/implementations.py`.
+entered in `pipeline/planning/implementations.py`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import numpy as np
 
 from segmentation.frames import FORMATS, Frame, VideoInfo
 from segmentation.interval.carried_corrections import PackedMap, carried
-from segmentation.media.opening.open_input import working_format
+from segmentation.media.opening.stream_properties import working_format
 from segmentation.options.config import Config
 from segmentation.options.project import MaskCorrection, Project
 from segmentation.pipeline.corrected_masks import marked

@@ -175,8 +175,8 @@ def test_the_library_raises_the_exception_itself(tmp_path: Path, monkeypatch: py
 
 def test_a_bug_before_the_first_input_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "site").mkdir()
-    code = "import segmentation.cli.inputs.jobs as jobs\ndef fail(*_, **__):\n    raise KeyError('x')\njobs.make_jobs = fail\n"
-    (tmp_path / "site" / "sitecustomize.py").write_text(code)
+    fault = "def fail(*_, **__):\n    raise KeyError('x')\njobs.make_jobs = fail\n"
+    (tmp_path / "site" / "sitecustomize.py").write_text(f"from segmentation.cli.inputs import jobs\n{fault}")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
     done = cli(SAMPLE, "-o", tmp_path / "a.mp4")
     assert done.returncode == 1

@@ -29,7 +29,7 @@ from segmentation.clips.index import Coding, VideoIndex
 from segmentation.clips.output import Augmentation, Chain
 from segmentation.errors import InputError, LacksEngine
 from segmentation.frames.orientation import UPRIGHT, Orientation
-from segmentation.media.opening.open_input import color_of
+from segmentation.media.opening.stream_properties import color_of
 
 LENGTH = 4
 SIDES = ["host", pytest.param("cuda", marks=pytest.mark.gpu)]

@@ -23,7 +23,8 @@ from segmentation.clips.decode import decoded
 from segmentation.clips.index import index_of
 from segmentation.errors import InputError
 from segmentation.frames.orientation import UPRIGHT
-from segmentation.media.opening.open_input import open_input, probe
+from segmentation.media.opening.open_input import open_input
+from segmentation.media.opening.probe import probe
 
 OPEN = {"x264-params": "open-gop=1:keyint=12:min-keyint=12:scenecut=0:bframes=3"}
 MADE = {

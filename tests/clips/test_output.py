@@ -14,7 +14,7 @@ from segmentation.clips import Output
 from segmentation.clips.output import Augmentation, Chain
 from segmentation.errors import ConfigError
 from segmentation.frames.orientation import UPRIGHT, Orientation
-from segmentation.media.opening.open_input import color_of
+from segmentation.media.opening.stream_properties import color_of
 
 CENTER = Augmentation(0.5, 0.5, False)
 

@@ -164,7 +164,7 @@ def test_real_masks_and_pictures_are_propagated_alike(side: str, corpus: Path) -
     from drawn import batch_of
     from videos import pictures
 
-    from segmentation.media.opening.open_input import probe
+    from segmentation.media.opening.probe import probe
     from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
     from segmentation.stages.preprocess.opencv import OpenCVPreprocessor
 

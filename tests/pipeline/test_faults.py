@@ -15,7 +15,7 @@ from videos import times
 from segmentation import Config, DeviceError, InputError, OutputError, segment
 from segmentation.errors import DeviceMemoryError
 from segmentation.gpu.errors import translate_gpu_error
-from segmentation.media.opening.open_input import probe
+from segmentation.media.opening.probe import probe
 from segmentation.pipeline.planning.plan import make_plan, with_stage
 from segmentation.stages.postprocess.opencv import OpenCVPostprocessor
 

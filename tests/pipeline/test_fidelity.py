@@ -401,7 +401,7 @@ def test_two_frames_with_one_time_both_come_out(tmp_path: Path) -> None:
 
 
 def test_decoder_hands_out_the_decoded_planes(tmp_path: Path) -> None:
-    from segmentation.media.opening.open_input import probe
+    from segmentation.media.opening.probe import probe
     from segmentation.stages.decode.pyav import PyAVDecoder
 
     options = {"x265-params": "log-level=none"}

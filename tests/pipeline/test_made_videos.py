@@ -17,7 +17,7 @@ from program import cli, report
 from videos import Synthetic, packets, pictures, real_frames, same_packets, same_times, tick, times
 
 from segmentation import segment
-from segmentation.media.opening.open_input import probe
+from segmentation.media.opening.probe import probe
 
 SIZE, COUNT = (192, 108), 12
 SIXTIETH = Fraction(1, 60)

@@ -20,7 +20,8 @@ from segmentation import Segmenter
 from segmentation.frames import Message
 from segmentation.frames.orientation import Orientation
 from segmentation.media.bitstream.sei import LIGHT_LEVEL, MASTERING_DISPLAY, MessageReader, side_data
-from segmentation.media.opening.open_input import open_input, probe
+from segmentation.media.opening.open_input import open_input
+from segmentation.media.opening.probe import probe
 
 BASELINE: dict[str, Any] = {"mode": "baseline", "infer": "onnxruntime"}
 LIGHT: list[Message] = [

@@ -11,7 +11,7 @@ import pytest
 from videos import Synthetic
 
 from segmentation import Config, InputError
-from segmentation.media.opening.open_input import probe
+from segmentation.media.opening.probe import probe
 from segmentation.scale.plan import GOPS, LONGEST, SHORTEST, VideoPlan, config_of, cut, options_of, plan_video
 
 BASE = Fraction(1, 100)

@@ -14,7 +14,7 @@ from pieced import OPTIONS, PIECES, Made, files, long_video, made
 from videos import packets, same_packets, times
 
 from segmentation import Config, InputError, OutputError, segment
-from segmentation.media.opening.open_input import probe
+from segmentation.media.opening.probe import probe
 from segmentation.pipeline.compositor import Compositor
 from segmentation.scale import plan as planning
 from segmentation.scale.folder import PieceFolder

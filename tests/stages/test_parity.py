@@ -13,7 +13,7 @@ from videos import pictures
 
 from segmentation.frames import FORMATS, FULL, LIMITED, Color
 from segmentation.frames.orientation import Orientation
-from segmentation.media.opening.open_input import probe
+from segmentation.media.opening.probe import probe
 from segmentation.models.detection import Detection
 from segmentation.models.model import load_model
 from segmentation.options.config import Config

@@ -103,7 +103,7 @@ def test_contact_sheet_takes_raw_h264_whose_size_changes(corpus: Path, tmp_path:
     """Without timestamps or a length: the frames are still spread, each shown at the size of the first (848x464)."""
     import contact_sheet
 
-    from segmentation.media.opening.open_input import probe
+    from segmentation.media.opening.probe import probe
 
     clip, sheet = corpus / "test_res_change.h264", tmp_path / "sheet.png"
     assert contact_sheet.extent(str(clip), probe(str(clip))) == (96, pytest.approx(95 / 30))
@@ -308,7 +308,7 @@ def test_peers_on_the_gpu_keep_every_frame(tmp_path: Path, model: str) -> None:
     from torch_network import TorchNetwork
     from typical_workflow import blur_background, on_gpu
 
-    from segmentation.media.opening.open_input import probe
+    from segmentation.media.opening.probe import probe
 
     network = TorchNetwork(model, probe(str(SAMPLE)), torch.device("cuda"), half=True)
     sample, typical = tmp_path / "sample.mp4", tmp_path / "typical.mp4"
@@ -326,7 +326,7 @@ def test_decoders_of_the_gpu_benchmark_give_every_frame(tmp_path: Path) -> None:
     from clips import make_clip
     from gpu_decoders import Independent
 
-    from segmentation.media.opening.open_input import probe
+    from segmentation.media.opening.probe import probe
 
     clip = make_clip(str(SAMPLE), 300, (640, 360), tmp_path, rate=30, gop=30, encode=150)
     with Independent(probe(str(clip)), 3) as decoders:  # it compares packets and frames itself

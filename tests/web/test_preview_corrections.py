@@ -4,7 +4,7 @@ import numpy as np
 from paths import SAMPLE
 from projects import project
 
-from segmentation.media.opening.open_input import probe
+from segmentation.media.opening.probe import probe
 from segmentation.options.project import parse_project
 from segmentation.system.access import Access
 from segmentation.web.preview_corrections import PreviewCorrections

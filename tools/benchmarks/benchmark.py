@@ -33,7 +33,8 @@ from cpu_time import cpu_seconds
 from segmentation import Config, Effect, ModelError, segment
 from segmentation.frames import HostTransfer, MaskedBatch
 from segmentation.media.muxer import Muxer
-from segmentation.media.opening.open_input import probe, working_format
+from segmentation.media.opening.probe import probe
+from segmentation.media.opening.stream_properties import working_format
 from segmentation.models.model import load_model
 from segmentation.options.config import STAGES
 from segmentation.pipeline.compositor import Compositor

@@ -18,7 +18,7 @@ import torch
 from torch_network import TorchNetwork
 
 from segmentation.frames import VideoInfo
-from segmentation.media.opening.open_input import probe
+from segmentation.media.opening.probe import probe
 from segmentation.stages.decode.chunks import read
 from segmentation.stages.decode.nvdec_support import NVDEC_CODECS
 

@@ -26,7 +26,7 @@ from no_encoder import NoEncoder
 from segmentation import Config, segment
 from segmentation.frames import Frame, FrameBatch
 from segmentation.media.muxer import Muxer
-from segmentation.media.opening.open_input import probe
+from segmentation.media.opening.probe import probe
 from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS, Implementation
 from segmentation.pipeline.run import Progress
 from segmentation.stages.encode.segments import SegmentEncoder

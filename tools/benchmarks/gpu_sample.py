@@ -17,7 +17,7 @@ def main() -> None:
     from gpu_peers import BATCH, run_sample
     from torch_network import TorchNetwork
 
-    from segmentation.media.opening.open_input import probe
+    from segmentation.media.opening.probe import probe
 
     network = TorchNetwork(options.model, probe(options.input), torch.device("cuda"), half=True, batch=BATCH)
     print(f"{run_sample(options.input, options.output, network)} frames")

@@ -18,7 +18,8 @@ from segmentation.flow.timing import StageClock
 from segmentation.frames import MaskedBatch
 from segmentation.gpu.discovery import find_gpu
 from segmentation.media.muxer import Muxer
-from segmentation.media.opening.open_input import probe, working_format
+from segmentation.media.opening.probe import probe
+from segmentation.media.opening.stream_properties import working_format
 from segmentation.models.model import load_model
 from segmentation.pipeline.compositor import Compositor
 from segmentation.pipeline.mask_stages import make_transfer

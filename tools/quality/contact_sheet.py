@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from segmentation import Config, SegmentationError, segment
 from segmentation.frames import FULL, VideoInfo
-from segmentation.media.opening.open_input import open_input, probe, video_stream
+from segmentation.media.opening.open_input import open_input, video_stream
+from segmentation.media.opening.probe import probe
 from segmentation.stages.decode.timestamps import Timeline
 
 Picture = NDArray[np.uint8]  # (h, w, 3) RGB

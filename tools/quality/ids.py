@@ -36,7 +36,8 @@ from numpy.typing import NDArray
 from segmentation.flow.threads import StageThreads
 from segmentation.frames import HostTransfer, MaskedBatch, VideoInfo
 from segmentation.frames.instances import FrameInstances
-from segmentation.media.opening.open_input import probe, working_format
+from segmentation.media.opening.probe import probe
+from segmentation.media.opening.stream_properties import working_format
 from segmentation.options.config import Config
 from segmentation.pipeline.mask_stages import MaskStages
 from segmentation.pipeline.opened_run import choose, on_machine

@@ -33,7 +33,7 @@ from circumstances import ROOT, circumstances
 
 from segmentation import Config, Effect
 from segmentation.frames import FULL, Color, FrameBatch, MaskedBatch, Planes, VideoInfo
-from segmentation.media.opening.open_input import probe
+from segmentation.media.opening.probe import probe
 from segmentation.models.model import load_model
 from segmentation.pipeline.planning.plan import make_plan
 from segmentation.stages.masks.refinement import Refiner

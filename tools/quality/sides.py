@@ -15,7 +15,8 @@ from segmentation import Config, SegmentationError
 from segmentation.errors import BackendError
 from segmentation.frames import FORMATS, Planes, VideoInfo
 from segmentation.gpu.errors import gpu_errors
-from segmentation.media.opening.open_input import probe, working_format
+from segmentation.media.opening.probe import probe
+from segmentation.media.opening.stream_properties import working_format
 from segmentation.options.access import access_of
 from segmentation.pipeline.mask_stages import make_transfer
 from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS, Implementation

@@ -16,7 +16,7 @@ from header_trace import traced
 
 from segmentation.errors import InputError
 from segmentation.frames import VideoInfo
-from segmentation.media.opening.open_input import probe
+from segmentation.media.opening.probe import probe
 from segmentation.stages.decode.chunks import exact_keyframe, is_hidden, read
 
 

@@ -21,15 +21,9 @@ from numpy.typing import NDArray
 from segmentation.errors import InputError, OutputError, one_line
 from segmentation.frames.orientation import Orientation
 from segmentation.media.containers import is_sequence
-from segmentation.media.opening.open_input import (
-    display_matrix,
-    first_packet_and_frame,
-    is_url,
-    open_input,
-    shown_as,
-    too_large,
-    video_stream,
-)
+from segmentation.media.opening.open_input import is_url, open_input, too_large, video_stream
+from segmentation.media.opening.probe import first_packet_and_frame
+from segmentation.media.opening.stream_properties import display_matrix, shown_as
 from segmentation.media.pictures.exif import turned
 from segmentation.media.pictures.heif import BRANDS, is_heif, read_heif
 from segmentation.media.pictures.tiff import pages

@@ -28,7 +28,7 @@ from segmentation.errors import (
 from segmentation.frames import FORMATS, Memory, VideoInfo
 from segmentation.gpu.discovery import device_index, enter_context, find_gpu, require_torch, require_video_libraries
 from segmentation.media.containers import CUTOUTS, codec_for, of_pictures
-from segmentation.media.opening.open_input import working_format
+from segmentation.media.opening.stream_properties import working_format
 from segmentation.media.output_stream import OutputStream, Target, as_target
 from segmentation.models.model import ENGINE, Model
 from segmentation.models.secondary import SecondaryNetwork

@@ -26,7 +26,8 @@ from segmentation.frames import FORMATS, LIMITED, Color, Frame, Planes, VideoInf
 from segmentation.frames.sinks import FinishedBatch, Sink
 from segmentation.media.containers import EXACT
 from segmentation.media.muxer import Muxer
-from segmentation.media.opening.open_input import is_url, probe
+from segmentation.media.opening.open_input import is_url
+from segmentation.media.opening.probe import probe
 from segmentation.options.config import Config
 from segmentation.options.keywords import Quality
 from segmentation.pipeline.verification.thumbnails import thumbnail

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from segmentation.frames import FrameBatch, VideoInfo
-from segmentation.media.opening.open_input import too_long
+from segmentation.media.opening.probe import too_long
 from segmentation.options.config import Config
 from segmentation.options.times import exact
 

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.frames import FORMATS
-from segmentation.media.opening.open_input import probe, working_format
+from segmentation.media.opening.probe import probe
+from segmentation.media.opening.stream_properties import working_format
 from segmentation.models.model import Model
 from segmentation.options.config import Config
 from segmentation.stages.decode.pyav import PyAVDecoder

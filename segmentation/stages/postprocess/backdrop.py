@@ -22,7 +22,8 @@ from av.video.stream import VideoStream
 
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, FULL, LIMITED, PixelFormat, Plane, Planes, VideoInfo
-from segmentation.media.opening.open_input import ALPHA, decoder_options, open_input, probe
+from segmentation.media.opening.open_input import decoder_options, open_input
+from segmentation.media.opening.probe import ALPHA, probe
 from segmentation.media.planes import EXACT, bounded_view
 from segmentation.media.source_packets import SourcePackets, leads_there
 from segmentation.options.config import Config

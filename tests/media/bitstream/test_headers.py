@@ -20,7 +20,7 @@ from segmentation.media.bitstream.headers import (
     refreshes_gradually,
     sequence_sets,
 )
-from segmentation.media.opening.open_input import probe
+from segmentation.media.opening.probe import probe
 from segmentation.stages.decode.chunks import read
 
 

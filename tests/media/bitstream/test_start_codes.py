@@ -9,7 +9,7 @@ from videos import Synthetic
 
 from segmentation.errors import InputError
 from segmentation.media.bitstream.start_codes import PacketFilter
-from segmentation.media.opening.open_input import probe
+from segmentation.media.opening.probe import probe
 
 CODECS = {
     "libx264": {"x264-params": "keyint=8:min-keyint=8:bframes=2:slices=3"},

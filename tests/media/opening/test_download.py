@@ -18,7 +18,8 @@ from videos import Synthetic
 from segmentation.errors import InputError
 from segmentation.media.opening import download
 from segmentation.media.opening.download import DownloadError, HttpFile, is_public
-from segmentation.media.opening.open_input import open_input, probe
+from segmentation.media.opening.open_input import open_input
+from segmentation.media.opening.probe import probe
 from segmentation.system.access import Access
 
 DATA = bytes(range(256)) * 20_000  # 5 MB

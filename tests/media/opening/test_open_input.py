@@ -16,7 +16,8 @@ from videos import Synthetic
 
 from segmentation import Config, InputError
 from segmentation.media.opening import download
-from segmentation.media.opening.open_input import open_input, probe
+from segmentation.media.opening.open_input import open_input
+from segmentation.media.opening.probe import probe
 from segmentation.media.pictures.still import read_still
 from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.system.access import Access

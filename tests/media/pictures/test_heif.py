@@ -11,7 +11,8 @@ import pytest
 from paths import SAMPLE
 
 from segmentation import InputError, Segmenter
-from segmentation.media.opening.open_input import open_input, probe
+from segmentation.media.opening.open_input import open_input
+from segmentation.media.opening.probe import probe
 from segmentation.media.pictures.still import is_still, read_still
 from segmentation.system.access import Access
 

@@ -8,7 +8,8 @@ import pytest
 from videos import pictures
 
 from segmentation import InputError, segment
-from segmentation.media.opening.open_input import open_input, probe
+from segmentation.media.opening.open_input import open_input
+from segmentation.media.opening.probe import probe
 from segmentation.media.pictures.still import is_still
 from segmentation.media.pictures.webp import is_animated_webp
 

@@ -14,7 +14,8 @@ from variants import made
 from videos import Synthetic, planes
 
 from segmentation import InputError
-from segmentation.media.opening.open_input import open_input, probe
+from segmentation.media.opening.open_input import open_input
+from segmentation.media.opening.probe import probe
 from segmentation.media.source_packets import SourcePackets
 from segmentation.stages.decode.chunks import (
     Chunk,

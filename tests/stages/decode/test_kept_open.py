@@ -10,7 +10,7 @@ import pytest
 from barcode import read
 from numbered import numbered
 
-from segmentation.media.opening.open_input import probe
+from segmentation.media.opening.probe import probe
 from segmentation.options.config import Config
 from segmentation.stages.decode.chunks import read as read_packets
 from segmentation.stages.decode.kept_open import KeptOpenDecoder

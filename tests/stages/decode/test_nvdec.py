@@ -15,7 +15,8 @@ from videos import Synthetic
 
 from segmentation.errors import LacksEngine
 from segmentation.frames import FORMATS, VideoInfo
-from segmentation.media.opening.open_input import probe, working_format
+from segmentation.media.opening.probe import probe
+from segmentation.media.opening.stream_properties import working_format
 from segmentation.options.config import Config
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
 from segmentation.stages.decode.pyav import PyAVDecoder

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from videos import Synthetic
 
-from segmentation.media.opening.open_input import probe
+from segmentation.media.opening.probe import probe
 from segmentation.options.config import Config
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
 from segmentation.stages.decode.pyav import PyAVDecoder

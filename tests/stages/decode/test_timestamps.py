@@ -8,7 +8,7 @@ from paths import SAMPLE
 from videos import video_info
 
 from segmentation import Config, InputError
-from segmentation.media.opening.open_input import probe
+from segmentation.media.opening.probe import probe
 from segmentation.options.access import access_of
 from segmentation.options.times import exact, seconds
 from segmentation.stages.decode.pyav import PyAVDecoder

@@ -18,7 +18,7 @@ from variants import DAMAGED, made, side
 from segmentation import Config
 from segmentation.errors import LacksEngine
 from segmentation.frames import Frame
-from segmentation.media.opening.open_input import probe
+from segmentation.media.opening.probe import probe
 from segmentation.stages.decode.chunks import read
 from segmentation.stages.decode.nvdec_support import check_exactness
 from segmentation.stages.decode.pyav import PyAVDecoder

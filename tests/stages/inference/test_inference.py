@@ -13,7 +13,7 @@ from paths import SAMPLE
 
 from segmentation import BackendError, Config
 from segmentation.gpu.discovery import require_torch
-from segmentation.media.opening.open_input import probe
+from segmentation.media.opening.probe import probe
 from segmentation.models.model import Model, load_model
 from segmentation.pipeline.planning.plan import make_plan
 from segmentation.stages.decode.pyav import PyAVDecoder

@@ -15,7 +15,7 @@ from videos import Synthetic
 
 from segmentation import BackendError, Config, EngineError, ModelError, segment
 from segmentation.frames import MaskedBatch
-from segmentation.media.opening.open_input import probe
+from segmentation.media.opening.probe import probe
 from segmentation.models.graph.onnx_graph import prepare
 from segmentation.models.model import Model, load_model
 from segmentation.pipeline.planning.plan import make_plan

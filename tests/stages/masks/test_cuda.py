@@ -219,7 +219,7 @@ def test_with_the_same_guide_the_refined_masks_are_the_same(shape: tuple[int, in
 @pytest.mark.parametrize("side", SIDES)
 def test_real_masks_and_pictures_are_refined_alike(side: str, corpus: Path) -> None:
 
-    from segmentation.media.opening.open_input import probe
+    from segmentation.media.opening.probe import probe
     from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
     from segmentation.stages.preprocess.opencv import OpenCVPreprocessor
 

@@ -18,7 +18,7 @@ from videos import Synthetic, pictures, same_times, times, video_info
 from segmentation import Config, ConfigError, InputError, OutputError, segment
 from segmentation.frames import Frame, FrameBatch
 from segmentation.frames.sinks import FinishedBatch
-from segmentation.media.opening.open_input import probe
+from segmentation.media.opening.probe import probe
 from segmentation.models.model import load_model
 from segmentation.pipeline.report import Report
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference

@@ -13,7 +13,7 @@ from stages import SIDES, preprocess
 
 from segmentation.frames import FORMATS, FULL, LIMITED, Color, Planes
 from segmentation.frames.orientation import Orientation
-from segmentation.media.opening.open_input import shown_as
+from segmentation.media.opening.stream_properties import shown_as
 from segmentation.media.planes import plane_view
 from segmentation.models.detection import Detection
 from segmentation.stages.preprocess.opencv import shrink

@@ -172,7 +172,7 @@ def limit(video: str, frames: int) -> float:
     from gpu_decoders import Independent
 
     from segmentation import Config
-    from segmentation.media.opening.open_input import probe
+    from segmentation.media.opening.probe import probe
     from segmentation.stages.decode.nvdec_support import nvdec_engines
 
     info = probe(video)

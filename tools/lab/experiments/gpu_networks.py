@@ -10,7 +10,7 @@ from circumstances import ROOT
 
 from segmentation import Config
 from segmentation.gpu.context import Gpu
-from segmentation.media.opening.open_input import probe
+from segmentation.media.opening.probe import probe
 from segmentation.models.model import load_model
 from segmentation.stages.inference.instances.torch_instances import TorchInstanceInference
 from segmentation.stages.inference.torch_fp16 import TorchFp16Inference

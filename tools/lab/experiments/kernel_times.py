@@ -27,7 +27,7 @@ from circumstances import ROOT, circumstances
 
 from segmentation.frames import ON_GPU, Frame, FrameBatch, MaskedBatch, VideoInfo
 from segmentation.interval.propagation import FrameBetween
-from segmentation.media.opening.open_input import probe
+from segmentation.media.opening.probe import probe
 from segmentation.models.model import Model, load_model
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect

@@ -143,7 +143,7 @@ def nvdec_limit(clip: Path) -> float:
     """Returns the frames a second of decoders that know nothing of each other, with nothing else on the GPU."""
     from gpu_decoders import Independent  # needs a GPU's libraries
 
-    from segmentation.media.opening.open_input import probe
+    from segmentation.media.opening.probe import probe
     from segmentation.options.config import Config
     from segmentation.stages.decode.nvdec_support import nvdec_engines
 

@@ -9,7 +9,7 @@ from benchmark import measured
 from typical_workflow import blur_background, on_cpu, on_gpu
 
 from segmentation.gpu.discovery import find_gpu
-from segmentation.media.opening.open_input import probe
+from segmentation.media.opening.probe import probe
 from segmentation.models.model import load_model
 from segmentation.options.config import Config
 

@@ -1,0 +1,214 @@
+"""Describes the main video of an input, from its container and its first frame."""
+
+from __future__ import annotations  # av.Packet takes its parameter only for type checkers
+
+import logging
+from contextlib import closing
+from dataclasses import replace
+from fractions import Fraction
+
+import av
+import av.error
+from av.container import InputContainer
+from av.packet import Packet
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+
+from segmentation.errors import InputError, one_line
+from segmentation.frames import VideoInfo
+from segmentation.frames.byte_source import ByteSource, source_name
+from segmentation.media.bitstream.headers import (
+    begins_inside,
+    begins_stream,
+    has_layers,
+    may_interlace,
+    packs_b_frames,
+    refreshes_gradually,
+    stated_chroma_location,
+)
+from segmentation.media.bitstream.sei import light_messages, side_data
+from segmentation.media.bitstream.start_codes import PacketFilter
+from segmentation.media.containers import is_sequence, may_step
+from segmentation.media.demux import demuxed
+from segmentation.media.encryption import refuse_encrypted, refuse_encrypted_mp4
+from segmentation.media.opening.download import DownloadError, HttpFile
+from segmentation.media.opening.open_input import decoder_options, is_url, open_input, too_large, video_stream
+from segmentation.media.opening.stream_facts import StreamFacts, stream_facts
+from segmentation.media.opening.stream_properties import color_of, display_matrix, nominal_rate, shown_as, stream_length
+from segmentation.system.access import Access, check_size
+
+log = logging.getLogger(__name__)
+
+ALPHA = "alpha"  # in `VideoInfo.left_out`
+_EXIF = ("mjpeg", "png", "apng", "webp", "tiff")  # codecs of pictures that may carry it
+
+
+def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
+    """Describes the main video of `source`, from the container and the first frame. Raises `InputError`."""
+    path, access = source_name(source), access or Access()
+    with open_input(source, access) as container:
+        stream = video_stream(container, path, access)
+        if "mp4" in container.format.name and not is_url(path):
+            refuse_encrypted_mp4(source)
+        _check_length(container, stream, path, access)
+        extradata = stream.codec_context.extradata
+        decoding_times = container.format.name == "avi" and stream.has_b_frames
+        first, frame = _first_of(source, container, stream, access)
+        codec = stream.codec_context.name
+        head = b"" if first is None else bytes(first)
+        matrix = display_matrix(frame, exif=head if codec in _EXIF else None)
+        facts = stream_facts(stream)
+        index = sum(not e.is_discard for e in stream.index_entries) if "mp4" in container.format.name else 0
+        time_base = stream.time_base or Fraction(1, 1000)
+        length = stream_length(stream, time_base)
+        seconds = float(length or Fraction(container.duration or 0, 1_000_000))
+        timed = first is None or first.pts is not None
+        rate = nominal_rate(stream, path, timed=timed)
+        if is_sequence(path):
+            log.warning("%s: numbered pictures are read as %g frames a second", path, rate)
+        info = VideoInfo(
+            path=path,
+            stream_index=stream.index,
+            width=frame.width,
+            height=frame.height,
+            pix_fmt=frame.format.name,
+            codec=codec,
+            color=color_of(frame),
+            time_base=time_base,
+            rate=rate,
+            start=Fraction(container.start_time or 0, 1_000_000),
+            frames=index or stream.frames or round(seconds * rate),
+            frames_exact=bool(index),
+            end=_end(container, stream, length),
+            sample_aspect_ratio=stream.sample_aspect_ratio or stream.codec_context.sample_aspect_ratio or None,
+            display_matrix=matrix,
+            **shown_as(matrix, path),
+            chroma_location=facts.chroma_location or stated_chroma_location(codec, head),
+            coded_aspect=stream.codec_context.sample_aspect_ratio or None,
+            light=() if codec in _EXIF else light_messages(side_data(frame)),
+            left_out=_left_out(facts, stream, path),
+            interlaced=frame.interlaced_frame,
+            access=access,
+            first_pts=stream.start_time or 0,
+            stream=None if isinstance(source, str) else source,
+            extradata=extradata,
+            timed=timed,
+            # Addresses would be read whole to learn whether it does; HLS is sought by its playlist.
+            may_step=may_step(container.format) and container.format.name != "hls" and not is_url(path),
+            decoding_times=decoding_times,
+        )
+        return as_stated(info, head)
+
+
+def _first_of(
+    source: str | ByteSource, container: InputContainer, stream: VideoStream, access: Access
+) -> tuple[Packet[VideoStream] | None, VideoFrame]:
+    """Returns `first_packet_and_frame`. Raises `InputError`, which names the reason where an index is out of reach."""
+    try:
+        return first_packet_and_frame(container, stream, source_name(source), access)
+    except InputError as exc:
+        place = _read_once(source, access) if "mp4" in container.format.name else ""
+        if not place:
+            raise
+        hint = f"{place} an MP4 needs its index at its beginning (ffmpeg -movflags +faststart)"
+        raise InputError(f"{exc}; {hint}") from exc
+
+
+def _read_once(source: str | ByteSource, access: Access) -> str:
+    """Returns where a source is that can only be read from its beginning to its end, "" for any other."""
+    if isinstance(source, ByteSource):
+        return "" if source.seekable else "in a pipe"
+    if not is_url(source):
+        return ""
+    try:
+        with closing(HttpFile(source, access, named=True)) as file:
+            return "" if file.seekable() else "from a server that sends no parts"
+    except DownloadError:
+        return ""
+
+
+def as_stated(info: VideoInfo, head: bytes) -> VideoInfo:
+    """Returns the description with what the stream's first packet states, which is given with start codes."""
+    codec = info.codec
+    return replace(
+        info,
+        interlaced=info.interlaced or may_interlace(codec, head),
+        layered=has_layers(codec, head),
+        packed=packs_b_frames(codec, head),
+        inside=begins_inside(codec, head),
+        gradual=refreshes_gradually(codec, head),
+    )
+
+
+def _left_out(facts: StreamFacts, stream: VideoStream, path: str) -> tuple[str, ...]:
+    """Returns what goes with the stream and into no output. A line warns of colors that are none."""
+    dolby = facts.dolby_vision
+    if dolby is not None and not dolby[1]:
+        text = "its colors are meant for Dolby Vision alone (profile %d), and are wrong here and in the output"
+        log.warning("%s: " + text, path, dolby[0])
+    has = {
+        "360-degree metadata": facts.spherical,
+        "metadata of two views": facts.stereo,
+        "Dolby Vision metadata": dolby is not None,
+        ALPHA: stream.metadata.get("alpha_mode") == "1",  # of VP8 and VP9, beside the pictures
+    }
+    return tuple(name for name, there in has.items() if there)
+
+
+def _end(container: InputContainer, stream: VideoStream, length: Fraction | None) -> Fraction | None:
+    """Returns when the last frame ends by the container, in seconds on its clock; `None` if it does not say.
+
+    In Matroska, FFmpeg states the length from zero on, and mkvmerge from the first frame on: the earlier end is taken.
+    """
+    if length is None:
+        return None
+    begin = (stream.start_time or 0) * (stream.time_base or Fraction(1, 1000))
+    return max(begin, length) if "matroska" in container.format.name else begin + length
+
+
+def _check_length(container: InputContainer, stream: VideoStream, path: str, access: Access) -> None:
+    """Raises `InputError` if the container states a length beyond the limit."""
+    lengths = [
+        stream_length(stream, stream.time_base or Fraction(1, 1000)),
+        Fraction(container.duration or 0, 1_000_000),
+    ]
+    stated = max(length for length in lengths if length is not None)
+    if access.max_duration is not None and stated > access.max_duration:
+        raise too_long(path, access.max_duration, f"lasts {float(stated):.1f} s")
+
+
+def too_long(path: str, most: Fraction, fault: str = "goes on longer than it says") -> InputError:
+    """Returns the error of an input that is longer than is allowed."""
+    return InputError(f"{path}: {fault}; at most {float(most):g} s are allowed (--max-duration)")
+
+
+def first_packet_and_frame(
+    container: InputContainer, stream: VideoStream, path: str, access: Access
+) -> tuple[Packet[VideoStream] | None, VideoFrame]:
+    """Returns the first packet, see `start_codes`, and the first frame that can be decoded, skipping damaged packets.
+
+    A packet of H.264 and HEVC has the parameter sets, if any does up to that frame. The packet is `None` if all are
+    damaged up to that frame. Raises `InputError` if there is no frame.
+    """
+    stream.thread_type = "SLICE"  # frame threads would decode a second of video to return one frame
+    stream.codec_context.options = decoder_options(access)
+    filtered = PacketFilter(stream, path)
+    first: Packet[VideoStream] | None = None
+    begun = False
+    try:
+        for packet in demuxed(container, stream):
+            refuse_encrypted(packet, path)
+            try:
+                frames = packet.decode()
+            except av.error.FFmpegError:
+                frames = []
+            if packet.size and (first is None or not begun):
+                first = next(iter(filtered(packet)), first)
+                begun = first is not None and begins_stream(stream.codec_context.name, bytes(first))
+            if frames:
+                check_size(frames[0].width, frames[0].height, path, access.max_pixels)
+                return first, frames[0]
+    except av.error.FFmpegError as exc:
+        raise InputError(f"{path}: cannot be read ({one_line(exc)})") from exc
+    limit = "" if stream.width else f", or they are {too_large(access)}"
+    raise InputError(f"{path}: holds no frame that can be decoded{limit}")

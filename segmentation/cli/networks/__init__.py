@@ -1,0 +1,1 @@
+"""The command `segmentation-models`: networks of others, by name."""

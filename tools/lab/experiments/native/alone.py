@@ -103,7 +103,9 @@ def main() -> None:
                 pool = pools.setdefault(name, NvdecSessionPool())
                 kind = NvdecDecoder if name == "today" else native.NativeDecoder
                 if turn == 0:
-                    results.attempt(f"(first) {name}", lambda k=kind, p=pool: measured(lambda: ordered(k, short, gpu, p)))
+                    results.attempt(
+                        f"(first) {name}", lambda k=kind, p=pool: measured(lambda: ordered(k, short, gpu, p))
+                    )
                     continue
                 before = list(native.NativeDecoder.totals)
                 results.attempt(name, lambda k=kind, p=pool: measured(lambda: ordered(k, path, gpu, p)))
@@ -127,11 +129,6 @@ def main() -> None:
             return measured(lambda: independent.decode(4800))
 
     results.attempt(f"limit, {engines} of PyNvVideoCodec", of_today)
-    for name in results.all:
-        if not name.startswith("(first)"):
-            rates = [value.get("fps", value.get("error")) for value in results.all[name]]
-            cpu = [value.get("cpu") for value in results.all[name]]
-            print(f"{name}: {rates} fps, CPU s/1000 {cpu}, {results.all[name][-1].get('ms_in', '')}")
 
 
 main()

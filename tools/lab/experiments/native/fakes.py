@@ -16,7 +16,15 @@ class Missing(types.ModuleType):
         return type(name, (), {})
 
 
-for name in ("cvcuda", "PyNvVideoCodec", "cuda", "cuda.core", "cuda.core.utils", "cuda.bindings", "cuda.bindings.driver"):
+for name in (
+    "cvcuda",
+    "PyNvVideoCodec",
+    "cuda",
+    "cuda.core",
+    "cuda.core.utils",
+    "cuda.bindings",
+    "cuda.bindings.driver",
+):
     sys.modules[name] = Missing(name)
     if "." in name:
         setattr(sys.modules[name.rpartition(".")[0]], name.rpartition(".")[2], sys.modules[name])

@@ -28,7 +28,9 @@ def check(path: str, **options: Any) -> str:
     os.environ["STAND_IN_WIDTH"], os.environ["STAND_IN_HEIGHT"] = str(info.width), str(info.height)
     config, form = Config(batch_size=16, **options), working_format(info.pix_fmt, tuple(FORMATS))
     sums = {packet.pts: check_sum(bytes(packet)) for packet in nvdec.read(info, None)}
-    expected = [(frame.pts, frame.duration) for batch in PyAVDecoder(info, form, config, None) for frame in batch.frames]
+    expected = [
+        (frame.pts, frame.duration) for batch in PyAVDecoder(info, form, config, None) for frame in batch.frames
+    ]
     decoder = native.NativeDecoder(info, form, config, fakes.FakeGpu())
     found, wrong, batches = [], 0, 0
     for batch in decoder:

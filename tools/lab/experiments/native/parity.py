@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from common import OUT, ROOT, WAYS, Results, clip, way
+from common import ROOT, WAYS, Results, clip, way
 
 import native
 import torch
@@ -40,7 +40,9 @@ def check_sums(plane: torch.Tensor) -> list[int]:
 def frames(kind: Any, path: str, gpu: Gpu, pool: Any, **options: Any) -> tuple[list[Any], int]:
     """Returns pts, duration and check sums of all frames, and how many are damaged."""
     info = probe(path)
-    decoder = kind(info, working_format(info.pix_fmt, tuple(FORMATS)), Config(batch_size=16, **options), gpu, sessions=pool)
+    decoder = kind(
+        info, working_format(info.pix_fmt, tuple(FORMATS)), Config(batch_size=16, **options), gpu, sessions=pool
+    )
     found = []
     try:
         for batch in decoder:
@@ -96,7 +98,6 @@ def main() -> None:
             ways.attempt(name, lambda pool=pool: compared(long, gpu, today, pool))
             pool.close()
     good = [name for name, found in ways.all.items() if found[0].get("equal")]
-    print("ways right:", good, "wrong:", {k: v[0] for k, v in ways.all.items() if k not in good})
     shared = ROOT.parent / "shared"
     given = [shared / "clips" / "signing-walk.mkv", shared / "clips" / "signing-yes.mkv"]
     given += [clip(120, "hevc"), clip(90, "vp9")]
@@ -109,12 +110,6 @@ def main() -> None:
             if time.perf_counter() - begin > _BUDGET:
                 break
             files.attempt(path.name, lambda path=path: compared(str(path), gpu, today, pool))
-    both = [n for n, f in files.all.items() if "today" in f[0] and f[0].get("equal")]
-    wrong = {n: f[0] for n, f in files.all.items() if not f[0].get("equal")}
-    equal = sum(bool(f[0].get("equal")) for f in files.all.values())
-    print(f"files: {equal} of {len(files.all)} equal, {len(both)} of them refused by both; {OUT}")
-    for name, found in wrong.items():
-        print("  differs:", name, str(found)[:260])
 
 
 _VIDEO = (".mp4", ".mov", ".mkv", ".ts", ".mts", ".webm", ".avi")

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from common import WORK, Results, chosen, clip, measured, way
+from common import WORK, Results, Watch, chosen, clip, measured, way
 
 import native
 
@@ -66,8 +66,15 @@ def main() -> None:
         with way(native_way):
             segmenters[name] = made(decode)
             results.attempt(f"(first) {name}", lambda s=segmenters[name]: measured(lambda: run(s, file).frames))
+    stages: dict[str, float] = {}
+
+    def one(segmenter: Segmenter, _: str) -> int:
+        report = run(segmenter, long)
+        stages.update({name: round(seconds, 2) for name, seconds in report.stages.items()})
+        return report.frames
+
     cases: dict[str, Any] = {
-        "one": lambda s, d: run(s, long).frames,
+        "one": one,
         "files": lambda s, d: many(s, files, 16),
         "clips": lambda s, d: many(s, clips, 4),
         "command": lambda s, d: command(d, folder, 5400),
@@ -80,12 +87,16 @@ def main() -> None:
                 with way(native_way):
                     before = list(native.NativeDecoder.totals)
                     label = f"{case}, {name}"
-                    results.attempt(label, lambda c=case, s=segmenters[name], d=decode: measured(lambda: cases[c](s, d)))
+                    watch = Watch()
+                    with watch:
+                        results.attempt(
+                            label, lambda c=case, n=name, d=decode: measured(lambda: cases[c](segmenters[n], d))
+                        )
+                    results.all[label][-1] |= watch.found()
                     spent = [a - b for a, b in zip(native.NativeDecoder.totals, before, strict=True)]
+                    if case == "one":
+                        results.all[label][-1]["stages"] = dict(stages)
                     results.all[label][-1]["ms_in"] = [spent[0], *(round(v / 1e6) for v in spent[1:])]
-    for name, found in results.all.items():
-        rates = [value.get("fps", value.get("error")) for value in found]
-        print(f"{name}: {rates} fps, CPU s/1000 {[value.get('cpu') for value in found]}, {found[-1].get('ms_in', '')}")
 
 
 main()

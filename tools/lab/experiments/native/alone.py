@@ -6,7 +6,7 @@ import time
 from itertools import count
 from typing import Any
 
-from common import WAYS, Results, clip, measured, way
+from common import WAYS, Results, Watch, clip, measured, way
 
 import native
 import torch
@@ -95,27 +95,19 @@ def main() -> None:
     path, short = str(clip(_FRAMES)), str(clip(600))
     info = probe(path)
     engines = nvdec_engines(Config(), info)
-    pools: dict[str, Any] = {}
     results.attempt("reader alone", lambda: measured(lambda: reading(info)))
-    for turn in range(rounds + 1):  # the first one makes the sessions, on a short file
-        for name in ("today", *(f"native {name}" for name in WAYS)):
-            with way(name.removeprefix("native ")):
-                pool = pools.setdefault(name, NvdecSessionPool())
-                kind = NvdecDecoder if name == "today" else native.NativeDecoder
-                if turn == 0:
-                    results.attempt(
-                        f"(first) {name}", lambda k=kind, p=pool: measured(lambda: ordered(k, short, gpu, p))
-                    )
-                    continue
-                before = list(native.NativeDecoder.totals)
+    for name in [*(("today", *(f"native {name}" for name in WAYS)) * rounds), "today"]:
+        kind = NvdecDecoder if name == "today" else native.NativeDecoder
+        with way(name.removeprefix("native ")):
+            pool = NvdecSessionPool()
+            results.attempt(f"(first) {name}", lambda k=kind, p=pool: measured(lambda: ordered(k, short, gpu, p)))
+            before = list(native.NativeDecoder.totals)
+            watch = Watch()
+            with watch:
                 results.attempt(name, lambda k=kind, p=pool: measured(lambda: ordered(k, path, gpu, p)))
-                spent = [a - b for a, b in zip(native.NativeDecoder.totals, before, strict=True)]
-                if kind is not NvdecDecoder:
-                    found = results.all[name][-1]
-                    found["calls"] = spent[0]
-                    found["ms_in"] = [round(v / 1e6) for v in spent[1:]]
-    for pool in pools.values():
-        pool.close()
+            pool.close()
+        spent = [a - b for a, b in zip(native.NativeDecoder.totals, before, strict=True)]
+        results.all[name][-1] |= {"calls": spent[0], "ms_in": [round(v / 1e6) for v in spent[1:]], **watch.found()}
     probed = probe(short)
     for keep, name in ((MAP_ONLY, "mapped"), (DROP, "not mapped")):
         runs = runs_of(probed, keep)

@@ -6,10 +6,9 @@ import time
 from itertools import count
 from typing import Any
 
-from common import WAYS, Results, Watch, clip, measured, way
-
 import native
 import torch
+from common import WAYS, Results, Watch, clip, measured, way
 from cuda.core import Device
 from native_session import DROP, MAP_ONLY, NativeSession, Packets
 

@@ -31,8 +31,8 @@ for name in (
 sys.modules["cuda.bindings.driver"].CUresult = types.SimpleNamespace(CUDA_ERROR_NOT_READY=600)  # type: ignore[attr-defined]
 sys.modules["PyNvVideoCodec"].__version__ = "0"
 
-from segmentation.gpu import plane_pool
-from segmentation.stages.decode import nvdec
+from segmentation.gpu import plane_pool  # noqa: E402
+from segmentation.stages.decode import nvdec  # noqa: E402
 
 
 class Event:

@@ -43,7 +43,8 @@ def check(path: str, **options: Any) -> str:
             wrong += not good
     decoder.close()
     same = "equal" if found == expected else f"DIFFERENT ({len(expected)} expected)"
-    return f"{path} {options}: {len(found)} frames in {batches} batches, times {same}, {wrong} wrong, damaged {decoder.damaged}"
+    counts = f"{len(found)} frames in {batches} batches, times {same}, {wrong} wrong, damaged {decoder.damaged}"
+    return f"{path} {options}: {counts}"
 
 
 for given in sys.argv[1:]:

@@ -4,13 +4,11 @@ import sys
 import time
 import zlib
 from functools import cache
-from pathlib import Path
 from typing import Any
-
-from common import ROOT, WAYS, Results, clip, way
 
 import native
 import torch
+from common import ROOT, WAYS, Results, clip, way
 
 from segmentation.errors import SegmentationError
 from segmentation.frames import FORMATS

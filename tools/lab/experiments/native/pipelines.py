@@ -7,9 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from common import WORK, Results, Watch, chosen, clip, measured, way
-
 import native
+from common import WORK, Results, Watch, chosen, clip, measured, way
 
 from segmentation import Config, Segmenter
 from segmentation.pipeline.implementations import IMPLEMENTATIONS, Implementation

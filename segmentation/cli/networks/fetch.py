@@ -13,7 +13,7 @@ from segmentation.cli.networks.table import NETWORKS, Network
 from segmentation.cli.parser import Parser, new_parser, parse_all
 from segmentation.cli.signals import interrupt_on_signals
 from segmentation.errors import ConfigError, ModelError, OutputError, did_you_mean, one_line, reported
-from segmentation.media.download import DownloadError, HttpFile
+from segmentation.media.opening.download import DownloadError, HttpFile
 from segmentation.system.access import Access
 from segmentation.system.atomic_file import PendingFile
 

@@ -14,7 +14,8 @@ from native_session import DROP, MAP_ONLY, NativeSession, Packets
 
 from segmentation.frames import FORMATS
 from segmentation.gpu.context import Gpu
-from segmentation.media.input import probe, working_format
+from segmentation.media.opening.probe import probe
+from segmentation.media.opening.stream_properties import working_format
 from segmentation.options.config import Config
 from segmentation.stages.decode.chunks import exact_keyframe, read
 from segmentation.stages.decode.nvdec import NvdecDecoder

@@ -13,7 +13,7 @@ from native_session import DROP, MOST_AT_ONCE, UNPACK, NativeSession, Packets
 
 from segmentation.frames import FrameBatch, VideoInfo
 from segmentation.options.config import Config
-from segmentation.pipeline.implementations import IMPLEMENTATIONS, Implementation
+from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS, Implementation
 from segmentation.stages.decode.chunk_queue import ChunkQueue
 from segmentation.stages.decode.chunks import begins_anew, exact_keyframe, is_hidden, read
 from segmentation.stages.decode.nvdec import LEAST_CHUNK, NvdecDecoder, _DecodedBatch, _FrameTimes

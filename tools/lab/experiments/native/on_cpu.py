@@ -13,7 +13,8 @@ import fakes
 import native
 
 from segmentation.frames import FORMATS
-from segmentation.media.input import probe, working_format
+from segmentation.media.opening.probe import probe
+from segmentation.media.opening.stream_properties import working_format
 from segmentation.options.config import Config
 from segmentation.stages.decode import nvdec
 from segmentation.stages.decode.pyav import PyAVDecoder

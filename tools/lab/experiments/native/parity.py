@@ -13,7 +13,8 @@ from common import ROOT, WAYS, Results, clip, way
 from segmentation.errors import SegmentationError
 from segmentation.frames import FORMATS
 from segmentation.gpu.context import Gpu
-from segmentation.media.input import probe, working_format
+from segmentation.media.opening.probe import probe
+from segmentation.media.opening.stream_properties import working_format
 from segmentation.options.config import Config
 from segmentation.stages.decode.nvdec import NvdecDecoder
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool

@@ -11,7 +11,7 @@ import native
 from common import WORK, Results, Watch, chosen, clip, measured, way
 
 from segmentation import Config, Segmenter
-from segmentation.pipeline.implementations import IMPLEMENTATIONS, Implementation
+from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS, Implementation
 
 IMPLEMENTATIONS["encode"]["null"] = Implementation("no_encoder:NoEncoder")
 native_way = chosen()

@@ -48,6 +48,11 @@ class Choices:
         """The network's classes; none with saved masks."""
         return () if self.model is None else self.model.kept
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """All labels that instances can have."""
+        return tuple(dict.fromkeys([*self.classes, *(label for network in self.secondary for label in network.labels)]))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedRun:

@@ -201,9 +201,8 @@ class Run:
         info, config, counts = self._info, self._config, self._opened.choices.counts
         records: list[Sink] = [sink for sink in (self._found, counts, self._audit) if sink is not None]
         if config.results is not None:
-            labels = list(self._classes)
-            if config.results_format != "lines":
-                labels += [label for network in self._opened.choices.secondary for label in network.labels]
+            choices = self._opened.choices
+            labels = choices.classes if config.results_format == "lines" else choices.labels
             records.append(exits.enter_context(make_results(self._seconds, info, labels, config, counts)))
         if config.save_masks is not None:
             assert self._model is not None, "Config refuses save_masks with masks"

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,8 +29,12 @@ from segmentation.pipeline.output_paths import check_live
 from segmentation.pipeline.resources import Resources
 from segmentation.sessions.open_video import Moment
 from segmentation.sessions.pictures import Mask, Rgb, enlarged
+from segmentation.sessions.supervision_detections import make_detections
 from segmentation.stages.decode import Decoder
 from segmentation.stages.decode.timestamps import within_limit
+
+if TYPE_CHECKING:
+    from supervision import Detections
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +50,7 @@ class MaskedFrame:
     small_mask: Mask  # (h, w) float32, as `mask`, at the network's size
     _info: VideoInfo
     _pix_fmt: str
+    _labels: tuple[str, ...]  # all that instances can have
 
     @cached_property
     def image(self) -> Rgb:
@@ -72,6 +78,14 @@ class MaskedFrame:
             return 0
         number = int(label_map[row, column])
         return self.instances.instances[number - 1].id if number else 0
+
+    def to_supervision(self) -> Detections:
+        """Returns the instances as `supervision.Detections`, with masks (n, H, W) of the picture's size.
+
+        `class_id` counts the network's labels from 0, and `data["class_name"]` names them. Raises `ConfigError` without
+        instances, and `BackendError` without the package `supervision`.
+        """
+        return make_detections(self.instances, self._info.upright_size, self._labels)
 
 
 def masked_frames(resources: Resources, given: Input | Moment, config: Config) -> Generator[MaskedFrame, None, None]:
@@ -108,7 +122,7 @@ def masked_frames(resources: Resources, given: Input | Moment, config: Config) -
                 info.live.written(len(batch))
             frames += len(batch)
             unknown += int(np.isnan(batch.masks).any(axis=(1, 2)).sum())
-            yield from _frames(batch, info, pix_fmt)
+            yield from _frames(batch, info, pix_fmt, choices.labels)
         if unknown:
             log.warning("%s: %s", info.path, no_numbers(config.model_name, f"{unknown} of {frames} frames"))
         if info.live is not None and info.live.failure is not None:
@@ -120,7 +134,9 @@ def masked_frames(resources: Resources, given: Input | Moment, config: Config) -
             log.warning("%s", text)
 
 
-def _frames(batch: MaskedBatch, info: VideoInfo, pix_fmt: str) -> Generator[MaskedFrame, None, None]:
+def _frames(
+    batch: MaskedBatch, info: VideoInfo, pix_fmt: str, labels: tuple[str, ...]
+) -> Generator[MaskedFrame, None, None]:
     instances = batch.instances or (None,) * len(batch)
     for frame, mask, found in zip(batch.frames.frames, batch.masks, instances, strict=True):
-        yield MaskedFrame(frame.pts, frame.pts * info.time_base, frame.planes, found, mask, info, pix_fmt)
+        yield MaskedFrame(frame.pts, frame.pts * info.time_base, frame.planes, found, mask, info, pix_fmt, labels)

@@ -3,7 +3,9 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from fractions import Fraction
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from paths import SAMPLE
 from program import run_tool
 from videos import Synthetic, pictures
 
-from segmentation import ConfigError, InputError, Segmenter, segment
+from segmentation import BackendError, ConfigError, InputError, Segmenter, segment
 from segmentation.sessions.open_video import Moment, OpenVideo
 from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.system.access import Access
@@ -154,3 +156,36 @@ def test_damage_is_an_error_where_that_is_asked_for(tmp_path: Path, caplog: pyte
 def test_the_sample_program_runs() -> None:
     lines = run_tool("samples/frames.py", SAMPLE).splitlines()
     assert len(lines) == 30 and lines[0].endswith("% of 640x360")
+
+
+@pytest.mark.slow
+def test_instances_become_detections_of_supervision() -> None:
+    supervision = pytest.importorskip("supervision")
+    with Segmenter(**BASELINE) as segmenter:
+        first, *_ = frames = list(segmenter.frames(SAMPLE, max_frames=3, track="balanced"))
+        (untracked,) = segmenter.frames(SAMPLE, max_frames=1)
+    found = first.to_supervision()
+    assert found.tracker_id.tolist() == [one.id for one in first.instances.instances]
+    assert set(found["class_name"]) == {"person"} and not found.class_id.any()
+    assert found.mask.shape == (len(found), 360, 640)
+    together, kept = found.mask.any(axis=0), first.mask > 0.5
+    assert (together & kept).sum() / (together | kept).sum() > 0.95
+    for mask, box in zip(found.mask, found.xyxy, strict=True):
+        rows, columns = np.nonzero(mask)
+        edges = [columns.min(), rows.min(), columns.max(), rows.max()]
+        assert np.abs(box - edges).max() < 8  # a pixel of the network's mask
+    drawn = supervision.MaskAnnotator().annotate(first.image.copy(), found)
+    assert (drawn != first.image).any(axis=2)[together].mean() > 0.95
+    merged = supervision.Detections.merge([frame.to_supervision() for frame in frames])
+    assert len(merged) == sum(len(frame.instances.instances) for frame in frames)
+    nobody = replace(first, instances=replace(first.instances, instances=()))
+    assert len(nobody.to_supervision()) == 0 and nobody.to_supervision().mask.shape == (0, 360, 640)
+    with pytest.raises(ConfigError, match="track='balanced'"):
+        untracked.to_supervision()
+
+
+def test_without_supervision_one_line_names_it() -> None:
+    if find_spec("supervision") is not None:
+        pytest.skip("supervision is installed")
+    with Segmenter(**BASELINE) as segmenter, pytest.raises(BackendError, match="pip install supervision"):
+        next(segmenter.frames(SAMPLE, max_frames=1, track="fast")).to_supervision()

@@ -1,5 +1,6 @@
 """Single pictures in memory: `Segmenter.masks` and `Segmenter.apply`."""
 
+import runpy
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -161,3 +162,21 @@ def test_the_sample_program_runs(tmp_path: Path) -> None:
     assert "% of the picture is kept" in run_tool("samples/pictures.py", PHOTO, tmp_path / "out.png")
     made = cv2.imread(str(tmp_path / "out.png"), cv2.IMREAD_UNCHANGED)
     assert made is not None and made.shape == (360, 640, 4)
+
+
+@pytest.mark.slow
+def test_the_node_for_comfyui_masks_pictures(photo: NDArray[np.uint8]) -> None:
+    torch = pytest.importorskip("torch")
+    sample = runpy.run_path(str(ROOT / "samples" / "comfyui_node.py"))
+    (kind,) = sample["NODE_CLASS_MAPPINGS"].values()
+    given = kind.INPUT_TYPES()["required"]
+    images = torch.from_numpy(np.stack([photo, photo]).astype(np.float32) / 255)
+    try:
+        masks, pictures = getattr(kind(), kind.FUNCTION)(images, given["model"][0][0], given["threshold"][1]["default"])
+        expected = sample["session"]("person").masks(photo)
+    finally:
+        sample["session"]("person").close()
+    assert kind.RETURN_TYPES == ("MASK", "IMAGE") and masks.dtype == pictures.dtype == torch.float32
+    assert masks.shape == (2, *photo.shape[:2]) and pictures.shape == images.shape
+    assert ((masks[0].numpy() > 0.5) == (expected > 0.5)).mean() > 0.999
+    assert (pictures[0][masks[0] == 1] == images[0][masks[0] == 1]).all() and (pictures[1][masks[1] == 0] == 0).all()

@@ -91,6 +91,6 @@ class Coco:
         width, height = self._size
         yield f'\n], "categories": {json.dumps(categories)}, "images": [\n'
         for number, pts in enumerate(self._times, 1):
-            image = {"id": number, "file_name": f"{number:06}", "width": width, "height": height, "pts": pts}
+            image = {"id": number, "file_name": f"{number:06}.png", "width": width, "height": height, "pts": pts}
             yield ("" if number == 1 else ",\n") + json.dumps(image)
         yield "\n]}\n"

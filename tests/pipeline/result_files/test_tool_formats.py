@@ -18,6 +18,7 @@ from segmentation import ConfigError, OutputError
 from segmentation.frames.instances import FrameInstances, Instance
 from segmentation.options.config import Config
 from segmentation.pipeline.result_files.annotation_tools import Cvat, LabelStudio
+from segmentation.pipeline.result_files.instance_results import Coco
 from segmentation.pipeline.result_files.numbered_results import NumberedResults, yolo_labels
 from segmentation.pipeline.result_files.shapes import Size, masks_of
 
@@ -72,6 +73,19 @@ def test_cvat_has_the_masks_of_coco() -> None:
         picture = np.zeros_like(mask)
         picture[top : top + height, left : left + width] = part
         assert np.array_equal(picture, mask)
+
+
+@pytest.mark.slow
+def test_supervision_reads_coco_beside_the_pictures_of_ffmpeg(tmp_path: Path) -> None:
+    supervision = pytest.importorskip("supervision")
+    for number in (1, 2):
+        assert cv2.imwrite(str(tmp_path / f"{number:06}.png"), np.zeros((*SIZE[::-1], 3), np.uint8))
+    (tmp_path / "coco.json").write_text(text_of(Coco(SIZE)), encoding="utf-8")
+    loaded = supervision.DetectionDataset.from_coco(str(tmp_path), str(tmp_path / "coco.json"), force_masks=True)
+    first, second = (found for _, _, found in loaded)
+    assert len(first) == 2 and len(second) == 0 and set(loaded.classes) == {"person", "cat & dog"}
+    for (_, mask), read in zip(masks_of(drawn(), SIZE), first.mask, strict=True):
+        assert (mask == read).all()
 
 
 def test_label_studio_has_a_polygon_for_each_instance() -> None:

@@ -18,6 +18,9 @@ BLOCKS = [(1, 16, 1), (6, 24, 2), (6, 24, 1), (6, 32, 2), *[(6, 32, 1)] * 2, (6,
 BLOCKS += [*[(6, 96, 1)] * 3, *[(6, 160, 1)] * 3, (6, 320, 1)]
 HALF, QUARTER, EIGHTH = 0, 2, 5  # the last blocks at 1/2, 1/4 and 1/8 of the size
 DILATED = 14  # blocks from here on look twice as far
+CLASSES, PERSON = 21, 15  # the teacher's, and which of them is a person
+# The teacher's veto: where it is nowhere as sure of a person as `SURE`, up to `VETO` is taken from all logits.
+SURE, VETO = 0.2, 4.0
 
 Skips = tuple[Tensor, Tensor, Tensor]  # the encoder's maps of 1/8, 1/4 and 1/2 of the size
 
@@ -76,7 +79,10 @@ class Network(nn.Module):
         self.logits = nn.Conv2d(rest[-1], 1, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        x, skips = self.encoder(x)
+        return self.decoded(*self.encoder(x))
+
+    def decoded(self, x: Tensor, skips: Skips) -> Tensor:
+        """Logits (N, 1, H, W) of what the encoder finds."""
         x = self.around(F.relu(self.near(x) + self.whole(F.adaptive_avg_pool2d(x, 1))))
         for join, skip in zip(self.joins, skips, strict=True):
             x = join(x, skip)
@@ -177,11 +183,18 @@ def teacher_weights(path: Path) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 class Exported(nn.Module):
-    """What ends up in the file: probabilities instead of logits."""
+    """What ends up in the file: probabilities instead of logits, after the teacher's veto."""
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: Network) -> None:
         super().__init__()
         self.network = network
+        weight = torch.zeros(1, CLASSES, 1, 1)
+        weight[0, PERSON] = -VETO / SURE
+        self.doubt = as_layer(weight.numpy(), np.full(1, VETO, np.float32))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.network(x).sigmoid()
+        deep, skips = self.network.encoder(x)
+        classes = self.network.encoder.classes
+        most = classes(deep[:, : classes.in_channels]).softmax(1).amax((2, 3), keepdim=True)
+        veto = F.relu(self.doubt(most))
+        return (self.network.decoded(deep, skips) - veto).sigmoid()

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from augment import Pictures
 from compact import compact
 from data import CERTAIN, DOUBT, group, read
-from network import MEAN, SIZES, STD, DeepLab, Exported, Network, Size, teacher_weights
+from network import MEAN, PERSON, SIZES, STD, DeepLab, Exported, Network, Size, teacher_weights
 from split import split
 from torch import Tensor, nn
 
@@ -27,7 +27,6 @@ WARM_UP = 0.03  # part of the training in which the learning rate rises
 EARLY = 0.65  # part of it in which pictures may be smaller, see `network.Size`
 AVERAGED = 0.998  # of the weights at each step
 CALIBRATION = 12  # batches on which normalisation is measured, see `start_from`
-PERSON = 15  # among the teacher's classes
 
 
 def normalised(rgb: Tensor) -> Tensor:

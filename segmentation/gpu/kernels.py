@@ -1,6 +1,7 @@
 """Compiles and launches the project's own CUDA kernels, in files ending with .cu. Compiling needs no GPU."""
 
 import ctypes
+import hashlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from cuda.core.utils import FileStreamProgramCache, make_program_cache_key
 from segmentation.frames import PixelFormat
 from segmentation.frames.orientation import UPRIGHT, Orientation
 from segmentation.gpu import cuda_calls
+from segmentation.gpu.built_kernels import built_kernels
 from segmentation.gpu.signatures import Argument, Packer, Signature, signatures_of
 from segmentation.system.cache import engine_folder
 
@@ -24,6 +26,7 @@ log = logging.getLogger(__name__)
 
 _PACKAGE = Path(__file__).parents[1]
 _COMMON = "gpu/common.cu"
+_STANDARD = "c++17"
 THREADS = (32, 8)  # of a block: a warp along a row, so that neighbouring threads read neighbouring samples
 
 
@@ -57,6 +60,15 @@ class Program:
     source: KernelSource
     layout: PixelFormat
     orientation: Orientation = UPRIGHT
+
+    def macros(self) -> dict[str, str]:
+        """Returns the macros that the program is compiled with."""
+        return self.source.macros(self.layout, self.orientation)
+
+    def fingerprint(self) -> str:
+        """Returns a name that is another one for any other machine code: for another text, macro, option or GPU."""
+        facts = self.arch, _STANDARD, sorted(self.macros().items()), self.source.text()
+        return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 
 def sample_type(layout: PixelFormat) -> str:
@@ -141,7 +153,7 @@ COMPILER = _Compiler()
 
 
 def compiled(arch: str, source: KernelSource, layout: PixelFormat, orientation: Orientation) -> ObjectCode:
-    """Returns the machine code of a program, from a cache on disk where possible: compiling takes long.
+    """Returns the machine code of a program: the package's, else from a cache on disk, else compiled, which takes long.
 
     `arch` is the compute capability without its point, such as "90". See `KernelSource.macros` for the rest.
     """
@@ -149,8 +161,8 @@ def compiled(arch: str, source: KernelSource, layout: PixelFormat, orientation: 
 
 
 def begin_compiling(programs: Sequence[Program]) -> None:
-    """Begins to compile all of these side by side, and says how many are done while some are not in the cache."""
-    new = [program for program in programs if not _is_kept(program)]
+    """Begins to compile all of these side by side, and says how many are done while some are not there yet."""
+    new = [program for program in programs if not _is_there(program)]
     numbers = count(1)
 
     def say() -> None:
@@ -160,23 +172,32 @@ def begin_compiling(programs: Sequence[Program]) -> None:
         COMPILER.begin(program, say if program in new else None)
 
 
+def compile_program(program: Program, cache: FileStreamProgramCache | None, *, lines: bool) -> ObjectCode:
+    """Compiles a program, unless it is in the `cache`. With `lines` profilers show source beside the machine code."""
+    return nvrtc.Program(program.source.text(), "c++", _options(program, lines)).compile("cubin", cache=cache)
+
+
 def _compile(program: Program, done: Callable[[], None] | None) -> ObjectCode:
-    code = nvrtc.Program(program.source.text(), "c++", _options(program)).compile("cubin", cache=_cache())
+    if (built := built_kernels(program.arch).get(program.fingerprint())) is not None:
+        return ObjectCode.from_cubin(built)
+    code = compile_program(program, _cache(), lines=True)
     if done is not None:
         done()
     return code
 
 
-def _is_kept(program: Program) -> bool:
-    """Returns whether a program's machine code is in the cache on disk."""
-    options, text = _options(program), program.source.text()
+def _is_there(program: Program) -> bool:
+    """Returns whether a program's machine code is in the package or in the cache on disk."""
+    if program.fingerprint() in built_kernels(program.arch):
+        return True
+    options, text = _options(program, lines=True), program.source.text()
     key = make_program_cache_key(code=text, code_type="c++", options=options, target_type="cubin")
     return _cache().get(key) is not None
 
 
-def _options(program: Program) -> nvrtc.ProgramOptions:
-    macros: list[str | tuple[str, str]] = list(program.source.macros(program.layout, program.orientation).items())
-    return nvrtc.ProgramOptions(arch=f"sm_{program.arch}", std="c++17", define_macro=macros, lineinfo=True)
+def _options(program: Program, lines: bool) -> nvrtc.ProgramOptions:
+    macros: list[str | tuple[str, str]] = list(program.macros().items())
+    return nvrtc.ProgramOptions(arch=f"sm_{program.arch}", std=_STANDARD, define_macro=macros, lineinfo=lines)
 
 
 def _cache() -> FileStreamProgramCache:

@@ -1,20 +1,31 @@
 """The kernels compile for every GPU and every layout. Compiling needs no GPU; other tests run the kernels."""
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from marks import first
+from paths import ROOT
 
 from segmentation.frames import FORMATS
 from segmentation.frames.orientation import UPRIGHT, Orientation
 
 pytest.importorskip("cuda.core", reason="cuda-core is not installed")
 from segmentation.clips.sampling import CLIPS
+from segmentation.gpu import built_kernels, kernels
+from segmentation.gpu.discovery import GpuInfo
 from segmentation.gpu.kernels import COMPILER, KernelSource, Program, begin_compiling, compiled, signatures
 from segmentation.interval.kernels import PROPAGATION
+from segmentation.options.config import Config
+from segmentation.pipeline import first_run
 from segmentation.stages.frame_kernels import FRAMES
 from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, INSTANCES
 from segmentation.stages.masks.mask_kernels import MASKS
+
+sys.path.insert(0, str(ROOT / "tools"))  # the tools are programs, not a package
+import build_kernels
 
 NAMES = {
     FRAMES: (
@@ -76,20 +87,31 @@ def test_the_arguments_of_every_kernel_can_be_checked(source: KernelSource, layo
     assert all(signature.parameters for signature in signatures(source, FORMATS[layout]).values())
 
 
-def test_what_was_compiled_is_kept(folder: Path) -> None:
+@pytest.fixture
+def built(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder in place of the machine code that was built into the package."""
+    place = folder.parent / "built"
+    monkeypatch.setattr(built_kernels, "FOLDER", place)
+    built_kernels.built_kernels.cache_clear()
     COMPILER.forget()
-    compiled("90", FRAMES, FORMATS["yuv420p"], UPRIGHT)
+    yield place
+    built_kernels.built_kernels.cache_clear()
+    COMPILER.forget()
+
+
+def test_what_was_compiled_is_kept(folder: Path, built: Path) -> None:
+    compiled("90", CLIPS, FORMATS["yuv420p"], UPRIGHT)
     kept = [p for p in (folder / "kernels").rglob("*") if p.is_file()]
     assert kept
     times = [p.stat().st_mtime_ns for p in kept]
     COMPILER.forget()
-    compiled("90", FRAMES, FORMATS["yuv420p"], UPRIGHT)
+    compiled("90", CLIPS, FORMATS["yuv420p"], UPRIGHT)
     assert [p.stat().st_mtime_ns for p in kept] == times
     assert len([p for p in (folder / "kernels").rglob("*") if p.is_file()]) == len(kept)
 
 
 def test_programs_are_compiled_side_by_side_and_a_first_run_says_so(
-    folder: Path, caplog: pytest.LogCaptureFixture
+    folder: Path, built: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     programs = [Program("90", source, FORMATS["yuv420p"]) for source in (CLIPS, INSTANCES)]
     lines = [f"preparing the GPU for its first run: kernels {number} of 2" for number in (1, 2)]
@@ -100,3 +122,58 @@ def test_programs_are_compiled_side_by_side_and_a_first_run_says_so(
         codes = [compiled("90", program.source, program.layout, UPRIGHT) for program in programs]
         assert [record.getMessage() for record in caplog.records] == expected
         assert codes == [COMPILER.begin(program).result() for program in programs]  # none is compiled twice
+
+
+def test_what_was_built_into_the_package_is_not_compiled(
+    folder: Path, built: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = Program("90", CLIPS, FORMATS["yuv420p"])
+    built_kernels.write_built_kernels("90", {program.fingerprint(): b"built", "another": b"code"})
+    begin_compiling([program])
+    assert bytes(compiled("90", CLIPS, program.layout, UPRIGHT).code) == b"built"
+    assert not caplog.records
+    assert not (folder / "kernels").exists()  # where compiled ones are kept
+
+
+def test_nothing_that_was_built_serves_a_changed_kernel(
+    folder: Path, built: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = Program("90", CLIPS, FORMATS["yuv420p"])
+    fingerprint = program.fingerprint()
+    built_kernels.write_built_kernels("90", {fingerprint: b"built"})
+    others = [
+        Program("89", CLIPS, program.layout),
+        Program("90", CLIPS, FORMATS["yuv420p10le"]),
+        Program("90", CLIPS, program.layout, Orientation(1)),
+        Program("90", KernelSource(CLIPS.files, (("MORE", 1),)), program.layout),
+    ]
+    assert len({fingerprint, *(other.fingerprint() for other in others)}) == 5
+
+    for name in (kernels._COMMON, *CLIPS.files):
+        (tmp_path / name).parent.mkdir(parents=True)
+        text = (kernels._PACKAGE / name).read_text(encoding="utf-8")
+        (tmp_path / name).write_text(f"{text}// changed\n", encoding="utf-8")
+    monkeypatch.setattr(kernels, "_PACKAGE", tmp_path)
+    assert program.fingerprint() != fingerprint
+    assert b"clip_sample" in bytes(compiled("90", CLIPS, program.layout, UPRIGHT).code)  # NVRTC compiled it
+
+
+def test_a_damaged_file_of_built_kernels_is_named(built: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = built_kernels.write_built_kernels("90", {"name": bytes(1000)})
+    path.write_bytes(b"no archive")
+    built_kernels.built_kernels.cache_clear()
+    assert built_kernels.built_kernels("90") == {}
+    assert [record.getMessage().startswith(f"{path} can't be read (") for record in caplog.records] == [True]
+
+
+def test_the_package_is_built_with_what_usual_runs_ask_for(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Program] = []
+    for name in ("torch-fp16", "torch-instances"):
+        plan = SimpleNamespace(infer=SimpleNamespace(name=name), pix_fmt="yuv420p")
+        monkeypatch.setattr(kernels, "begin_compiling", asked.extend)
+        monkeypatch.setattr(first_run, "find_gpu", lambda index: GpuInfo("a GPU", (9, 0)))
+        for shown in (UPRIGHT, Orientation(1), Orientation(3)):
+            info = SimpleNamespace(orientation=shown)
+            first_run.begin_kernels(plan, info, Config(interval=4), 0)  # type: ignore[arg-type]
+    assert set(build_kernels.programs("90")) >= set(asked)
+    assert {program.source for program in asked} == set(NAMES) - {CLIPS}

@@ -24,6 +24,7 @@ from segmentation.stages.inference.compiler.conv_fusion import fuse
 from segmentation.stages.inference.compiler.cuda_graph import GraphedNetwork, Loaded, Preloaded, preload
 from segmentation.stages.inference.compiler.onnx_to_torch import cached_network, convert, likeliest, probabilities
 from segmentation.stages.inference.compiler.pointwise import pointwise
+from segmentation.stages.inference.compiler.translation import translate
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu  # imports libraries that loading a network does not need
@@ -83,7 +84,8 @@ def _loaded(model: Model, config: Config, device: torch.device) -> Loaded[_Resul
         example = torch.zeros((count, 3, model.height, model.width), dtype=dtype, device=device)
 
         def converted() -> GraphModule:
-            return convert(path, device).to(memory_format=torch.channels_last)
+            net = translate(path) or convert(path, device)
+            return net.to(device).to(memory_format=torch.channels_last)
 
         net = cached_network(path.stem, (), example, converted)
     if config.compile:

@@ -17,7 +17,7 @@ from segmentation.errors import BackendError, UnknownOperator, one_line
 from segmentation.gpu.discovery import installed_version
 from segmentation.models.model import Model
 from segmentation.models.scores import LEAST_SPAN
-from segmentation.stages.inference.compiler.recorded import UnrecordableError, load, record, store
+from segmentation.stages.inference.compiler.recorded import UnrecordableError, is_recorded, load, record, store
 from segmentation.system.cache import engine_folder, keep, read_kept
 from segmentation.system.installation import install
 
@@ -37,9 +37,9 @@ def cached_network(
 ) -> GraphModule:
     """Returns the network that `build` makes, for inputs of the shape, type and device of `example`.
 
-    The network is recorded into a file of the cache folder, whose name begins with `name`. Later calls load the file,
-    without importing onnx2torch and the libraries that it needs. `origin` names all that `build` depends on. A recorded
-    network returns the first `outputs` of its outputs alone, see `record`.
+    The network is recorded, unless it is already, into a file of the cache folder, whose name begins with `name`. Later
+    calls load the file, without importing onnx2torch and the libraries that it needs. `origin` names all that `build`
+    depends on. A recorded network returns the first `outputs` of its outputs alone, see `record`.
     """
     versions = _FORMAT, torch.__version__, installed_version("onnx2torch")
     facts = *origin, *versions, tuple(example.shape), example.dtype, example.device
@@ -51,7 +51,7 @@ def cached_network(
             log.warning("%s: %s; it is made again", path, exc)
     net = build()
     try:
-        recorded = record(net, example, outputs=outputs)
+        recorded = net if is_recorded(net) else record(net, example, outputs=outputs)
     except UnrecordableError as exc:
         log.info("%s is converted at each start: %s", name, exc)
         return net

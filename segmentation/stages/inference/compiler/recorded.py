@@ -36,6 +36,13 @@ def record(net: torch.nn.Module, example: torch.Tensor, *, outputs: int = 1) -> 
     return recorder.finish(list(found)[:outputs] if isinstance(found, (tuple, list)) else [found])
 
 
+def is_recorded(net: torch.nn.Module) -> bool:
+    """Returns whether a network is a graph of PyTorch's own operators already."""
+    plain = ("placeholder", "get_attr", "output")
+    nodes = net.graph.nodes if isinstance(net, GraphModule) else ()
+    return bool(nodes) and all(node.op in plain or isinstance(node.target, OpOverload) for node in nodes)
+
+
 class _Recorder(TorchDispatchMode):  # type: ignore[misc]
     """Adds a node to a graph for each operator whose result depends on the input; other results are constants.
 

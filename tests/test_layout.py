@@ -75,10 +75,6 @@ FEATURES = {"decode": ("segmentation.live",), "infer": ("segmentation.engines",)
 
 MOST_FILES = 20  # in a folder, kernels and data too
 MOST_IMPORTS = 25  # of this package's modules by one of them
-TOO_MANY_IMPORTS: dict[str, int] = {  # modules beyond that, and how many they have: only to shrink
-    "segmentation.pipeline.run": 35,
-    "segmentation.scale.coordinator": 28,
-}
 
 LONGEST = 60  # lines of a function
 LONGER: set[str] = set()  # functions beyond that, outside of pipeline/: to be split, never to be added to
@@ -91,7 +87,6 @@ ALIKE = {  # names of several classes, with their number
     "Finding": 2,
     "Found": 2,
     "Place": 2,
-    "Request": 2,
     "Worker": 2,
 }
 MOST_ANY = 142  # how often the package writes `Any`
@@ -266,11 +261,10 @@ def test_folders_can_be_taken_in() -> None:
 
 
 def test_modules_import_few_others() -> None:
-    """A module that imports fewer than its limit gets a lower one."""
     used: dict[str, set[str]] = {}
     for one in imports():
         used.setdefault(one.source, set()).add(one.target)
-    assert {name: len(of) for name, of in used.items() if len(of) > MOST_IMPORTS} == TOO_MANY_IMPORTS
+    assert not {name: len(of) for name, of in used.items() if len(of) > MOST_IMPORTS}
 
 
 def test_the_tests_mirror_the_package() -> None:

@@ -16,7 +16,8 @@ from segmentation.cli.progress import BatchProgress
 from segmentation.cli.signals import finish_on_signals
 from segmentation.clips.transcode import CODECS, Recipe, Transcoded, transcode
 from segmentation.errors import ConfigError, InputError, SegmentationError, reported
-from segmentation.media.containers import PICTURE_SUFFIXES
+from segmentation.frames.picture_names import PICTURE_SUFFIXES
+from segmentation.frames.source import Source
 from segmentation.system.cores import core_count
 
 _Job = tuple[str, Path]  # a source, and the file that is made of it
@@ -95,7 +96,7 @@ def _jobs(sources: Sequence[str], folder: Path, recipe: Recipe) -> tuple[list[_J
     failed: list[SegmentationError] = [error for _, error in found.missing]
     jobs: dict[Path, str] = {}
     for source in found.sources:
-        path = Path(source.path)
+        path = Path(source.source.text)
         if path.suffix.lower() in PICTURE_SUFFIXES or path.resolve().is_relative_to(folder.resolve()):
             continue
         target = folder / source.folder / f"{path.stem}{recipe.suffix}"
@@ -113,13 +114,13 @@ def _outcomes(
 ) -> Iterator[Transcoded | SegmentationError]:
     """Yields the end of each job as it comes."""
     threads = max(1, core_count() // at_a_time)
-    with BatchProgress([source for source, _ in jobs], quiet=options.quiet) as progress:
+    with BatchProgress([Source.parse(source) for source, _ in jobs], quiet=options.quiet) as progress:
 
         def run(job: _Job) -> Transcoded | SegmentationError | None:
             if stop.is_set():
                 return None
             source, target = job
-            advance, end = progress.begin(source)
+            advance, end = progress.begin(Source.parse(source))
             about = {"overwrite": options.overwrite, "threads": threads, "advance": advance, "stop": stop}
             try:
                 target.parent.mkdir(parents=True, exist_ok=True)

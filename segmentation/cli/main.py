@@ -26,13 +26,13 @@ from segmentation.cli.console import (
     threads_reported,
 )
 from segmentation.cli.inputs.batch import Batch
-from segmentation.cli.inputs.find_inputs import Inputs, Source, find_inputs, paced
+from segmentation.cli.inputs.find_inputs import FoundInput, Inputs, find_inputs, paced
 from segmentation.cli.inputs.input_threads import stuck
 from segmentation.cli.inputs.jobs import Job, jobs_at_a_time, longest_first, make_jobs
 from segmentation.cli.inputs.standard_streams import check_stdout
 from segmentation.cli.signals import finish_on_signals
 from segmentation.errors import ConfigError, hide_secrets, reported
-from segmentation.live.address import is_live, named
+from segmentation.frames.source import named
 from segmentation.live.reader import probe_any
 from segmentation.options.access import access_of
 from segmentation.options.command import Arguments
@@ -156,7 +156,7 @@ def _at_a_time(segmenter: Segmenter | Workers, processes: int, config: Config, j
     if not isinstance(segmenter, Segmenter):
         return 2 * segmenter.size
     # No live source ends by itself, so that others would wait for ever.
-    return max(processes * jobs_at_a_time(config), sum(is_live(job.source) for job in jobs))
+    return max(processes * jobs_at_a_time(config), sum(job.source.is_live for job in jobs))
 
 
 def _status(options: Arguments, config: Config, batch: Batch) -> AbstractContextManager[object]:
@@ -169,7 +169,7 @@ def _status(options: Arguments, config: Config, batch: Batch) -> AbstractContext
         source = named(name, address)
         if options.output is not None and NAME not in options.output and not os.path.isdir(options.output):
             raise ConfigError(f"output {hide_secrets(options.output)}: of several streams; write {NAME} in it")
-        batch.add(make_jobs([Source(source)], options.output, config)[0])
+        batch.add(make_jobs([FoundInput(source)], options.output, config)[0])
 
     if isinstance(segmenter, Segmenter):
         server = StatusServer(options.status, segmenter.streams, Control(add, batch.remove))

@@ -84,7 +84,7 @@ def _plan(options: argparse.Namespace) -> int:
     check_output(options.output, config)
     target = Path(options.output)
     info = probe(options.inputs[0], access_of(config))
-    check_names(info.path, target, config)
+    check_names(info.source, target, config)
     try:
         pieces = for_pieces(config, info, target)
     except NoPieces as exc:

@@ -1,6 +1,5 @@
 """The progress of a command: bars on a terminal, else a line from time to time."""
 
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -11,7 +10,7 @@ from rich.text import Text
 
 from segmentation.cli.console import console, counted, lines_are_plain, say
 from segmentation.errors import printable
-from segmentation.live.address import is_live, source_label
+from segmentation.frames.source import Source
 
 INTERVAL = 30.0  # seconds between two lines where there is no terminal
 
@@ -23,7 +22,7 @@ class BatchProgress:
     Inputs may be under way on several threads.
     """
 
-    def __init__(self, sources: Sequence[str], *, quiet: bool, about: Callable[[], str] | None = None) -> None:
+    def __init__(self, sources: Sequence[Source], *, quiet: bool, about: Callable[[], str] | None = None) -> None:
         """`about` returns a few words on those who do the work, if there is something to say."""
         self._about = about
         columns = (
@@ -39,9 +38,9 @@ class BatchProgress:
         self._lock = threading.Lock()
         self._sizes = _sizes(sources)
         self._count = len(sources)
-        self._endless = any(map(is_live, sources))
+        self._endless = any(source.is_live for source in sources)
         self._ended = 0
-        self._parts: dict[str, float] = {}  # of each input that has begun: how much of it is done, 0 to 1
+        self._parts: dict[Source, float] = {}  # of each input that has begun: how much of it is done, 0 to 1
         self._said = time.monotonic()
         self._begin: tuple[float, float] | None = None  # when the first frames were done, and how much of all that was
         several = self._count > 1
@@ -54,9 +53,9 @@ class BatchProgress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._bars.stop()
 
-    def begin(self, source: str) -> tuple[Callable[[int, int], None], Callable[[], None]]:
+    def begin(self, source: Source) -> tuple[Callable[[int, int], None], Callable[[], None]]:
         """Returns two functions: one shows an input's progress, (frames done, frames expected or 0), one its end."""
-        name = printable(source_label(source).rpartition("/")[2])
+        name = printable(source.label.rpartition("/")[2])
         task = self._bars.add_task(name, total=None, frames=True)
 
         def advance(done: int, expected: int) -> None:
@@ -76,14 +75,14 @@ class BatchProgress:
 
         return advance, end
 
-    def add(self, source: str) -> None:
+    def add(self, source: Source) -> None:
         """Counts one more input, which is to come."""
         with self._lock:
             self._count += 1
-            self._endless = self._endless or is_live(source)
+            self._endless = self._endless or source.is_live
             self._sizes[source] = 1.0
 
-    def skip(self, source: str) -> None:
+    def skip(self, source: Source) -> None:
         """Counts an input as done that was not begun."""
         with self._lock:
             before = self._part_done()
@@ -91,7 +90,7 @@ class BatchProgress:
             if self._begin is not None:  # it took no time
                 self._begin = self._begin[0], self._begin[1] + self._part_done() - before
 
-    def _end(self, source: str) -> None:
+    def _end(self, source: Source) -> None:
         self._ended += 1
         self._parts[source] = 1.0
         self._show_all()
@@ -137,11 +136,11 @@ class _FramesColumn(ProgressColumn):
         return Text(f"{int(task.completed)}/{total} {task.speed or 0.0:.1f} fps{about}")
 
 
-def _sizes(sources: Sequence[str]) -> dict[str, float]:
+def _sizes(sources: Sequence[Source]) -> dict[Source, float]:
     """Returns each input's size in bytes; for those without one, such as addresses, the mean of the others."""
-    sizes = {source: float(os.path.getsize(source)) for source in sources if os.path.isfile(source)}
-    mean = sum(sizes.values()) / len(sizes) if sizes else 1.0
-    return {source: max(1.0, sizes.get(source, mean)) for source in sources}
+    sizes = [size for source in sources if (size := source.size)]
+    mean = sum(sizes) / len(sizes) if sizes else 1.0
+    return {source: source.size or mean for source in sources}
 
 
 def _clock(seconds: float) -> str:

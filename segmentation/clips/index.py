@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from segmentation.errors import InputError, one_line
 from segmentation.frames import Color, VideoInfo
 from segmentation.frames.orientation import UPRIGHT, Orientation
-from segmentation.media.containers import numbers_of
+from segmentation.frames.picture_names import numbers_of
 from segmentation.media.opening.open_input import decoder_options, open_input
 from segmentation.media.opening.probe import probe
 from segmentation.media.source_packets import decoded

@@ -23,9 +23,9 @@ from segmentation.system.access import Access
 if TYPE_CHECKING:  # machines without a GPU may lack PyTorch
     import torch
 
-    from segmentation.frames.byte_source import ByteSource
     from segmentation.frames.event import Event
     from segmentation.frames.live_frames import LiveFrames
+    from segmentation.frames.source import Source
     from segmentation.system.shared_memory import BlockPool, SharedPlanes
 
 Memory = Literal["host", "cuda"]
@@ -144,7 +144,7 @@ class Color:
 class VideoInfo:
     """One video stream, as found before the first frame is processed."""
 
-    path: str
+    source: Source
     stream_index: int
     width: int  # pixels, as stored (before any rotation)
     height: int
@@ -172,17 +172,16 @@ class VideoInfo:
     gradual: bool = False  # whether the first pictures lack what went before, until a gradual refresh is over
     inside: bool = False  # whether the shown picture begins to the right of the coded one's corner, or below it
     access: Access = field(default_factory=Access)  # within which the input is opened again
-    stream: ByteSource | None = None  # the bytes, where `path` is a name for messages
-    live: LiveFrames | None = None  # where the frames of a camera or a stream arrive; `path` is without its secrets
+    live: LiveFrames | None = None  # where the frames of a camera or a stream arrive
     extradata: bytes | None = None  # parameter sets that the container stores apart from the packets
     timed: bool = True  # whether the first packet has a pts
     may_step: bool = False  # whether the container's clock may step, so that a time may lead to another place
     decoding_times: bool = False  # whether pts are decoding times of frames that are shown in another order, as in AVI
 
     @property
-    def source(self) -> str | ByteSource:
-        """The argument of `open_input`."""
-        return self.stream or self.path
+    def path(self) -> str:
+        """The input's name in messages, which is a file's path. That of a live source is without secrets."""
+        return self.source.label if self.source.is_live else self.source.text
 
     @property
     def orientation(self) -> Orientation:

@@ -1,4 +1,4 @@
-"""Inputs that are no names of files: bytes, file objects, and pipes, which can be read only once."""
+"""Bytes of an input: of memory, of file objects, and of pipes, which can be read only once."""
 
 from __future__ import annotations
 
@@ -9,15 +9,11 @@ import select
 import stat
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import BinaryIO
 from weakref import WeakSet
 
-from segmentation.errors import ConfigError, InputError, one_line
-
-Input: TypeAlias = str | Path | bytes | BinaryIO
+from segmentation.errors import one_line
 
 _CHUNK = 1 << 16  # bytes: what a pipe holds by default on Linux
 _POLL = 0.1  # seconds: a pipe in which nothing arrives is given up this late
@@ -201,34 +197,6 @@ class _PipeReader(_Reader):
         return data
 
 
-@contextmanager
-def opened_source(given: Input, stop: threading.Event) -> Iterator[str | ByteSource]:
-    """Yields the name of a file, an http(s) address, or the source that `given` stands for.
-
-    A named pipe is opened, which waits for its writer. Raises `ConfigError` for something else, and `InputError` where
-    the pipe can't be opened.
-    """
-    if isinstance(given, bytes | bytearray | memoryview):
-        yield FileSource("<bytes>", io.BytesIO(given))
-    elif isinstance(given, str | Path):
-        if not is_fifo(given):
-            yield str(given)
-            return
-        try:
-            file = open(given, "rb", buffering=0)  # noqa: SIM115
-        except OSError as exc:
-            raise InputError(f"{given}: cannot be opened ({exc.strerror})") from exc
-        with file:
-            yield PipeSource(str(given), file, stop)
-    else:
-        yield _of_object(given, stop)
-
-
-def source_name(source: str | ByteSource) -> str:
-    """Returns the name of a file, an address or a source, for messages."""
-    return source if isinstance(source, str) else source.name
-
-
 def is_fifo(path: str | Path) -> bool:
     """Returns whether `path` is a named pipe."""
     try:
@@ -253,13 +221,3 @@ def name_of(file: object) -> str:
     """Returns the name of a file object for messages, such as `<stdin>`."""
     name = getattr(file, "name", None)
     return name if isinstance(name, str) else "<stream>"
-
-
-def _of_object(file: BinaryIO, stop: threading.Event) -> ByteSource:
-    if isinstance(file, io.TextIOBase) or not callable(getattr(file, "read", None)):
-        kind = type(file).__name__
-        raise ConfigError(f"input: is of type {kind}; give a file's name, bytes, or a file object opened with 'rb'")
-    seekable = getattr(file, "seekable", None)
-    if seekable is not None and seekable():
-        return FileSource(name_of(file), file)
-    return PipeSource(name_of(file), file, stop)

@@ -24,7 +24,7 @@ def lost_card(info: VideoInfo, pix_fmt: str) -> Planes:
 
     The name is on the picture if the source has one. An address is nothing for those who see the picture.
     """
-    name = [] if "://" in info.path or info.path.startswith("/") else [info.path]
+    name = [info.source.name] if info.source.name else []
     return card(info, pix_fmt, [*name, "no signal", f"since {time.strftime('%H:%M:%S')}"])
 
 

@@ -27,16 +27,16 @@ from av.video.stream import VideoStream
 from segmentation.errors import InputError
 from segmentation.flow.backoff import Backoff
 from segmentation.frames import VideoInfo
-from segmentation.frames.byte_source import ByteSource
 from segmentation.frames.live_frames import LiveFrame, LiveFrames
 from segmentation.frames.live_sound import LiveSound, SoundPacket
-from segmentation.live.address import connect, fault_of, is_live, is_paced, source_label, split_name
+from segmentation.frames.source import Source, is_url
+from segmentation.live.address import connect, fault_of
 from segmentation.live.arrival_clock import ArrivalClock
 from segmentation.live.decoding import ConnectionDecoder, Pictures
 from segmentation.media.bitstream.losses import Undecodable
 from segmentation.media.bitstream.sei import light_messages, side_data
 from segmentation.media.demux import demuxed
-from segmentation.media.opening.open_input import is_url, video_stream
+from segmentation.media.opening.open_input import video_stream
 from segmentation.media.opening.probe import probe
 from segmentation.media.opening.stream_facts import stream_facts
 from segmentation.media.opening.stream_properties import color_of, display_matrix, nominal_rate, shown_as
@@ -53,12 +53,12 @@ _OVERLAP = 60.0  # seconds of video that may come a second time after a loss
 _FIRST = 20.0  # seconds until the first frame: a stream that is joined late may have its next keyframe so far away
 
 
-def probe_any(source: str | ByteSource, access: Access) -> VideoInfo:
+def probe_any(source: Source, access: Access) -> VideoInfo:
     """Describes the main video of a file, an address or a live source. Raises `InputError`.
 
     A live source is being read from then on, see `VideoInfo.live`; the caller closes it.
     """
-    if isinstance(source, str) and is_live(source):
+    if source.is_live:
         return LiveReader(source, access).describe()
     return probe(source, access)
 
@@ -66,11 +66,11 @@ def probe_any(source: str | ByteSource, access: Access) -> VideoInfo:
 class LiveReader:
     """Reads one source on a thread that always drains the connection, whatever the pipeline does with the frames."""
 
-    def __init__(self, path: str, access: Access) -> None:
-        self._address, self._access = split_name(path)[1], access
-        self._name = source_label(path)  # errors and logs of others get this one
-        self._paced = is_paced(self._address)
-        self._segmented = is_url(self._address)  # HLS, where each segment may number its packets anew
+    def __init__(self, source: Source, access: Access) -> None:
+        self._source, self._access = source, access
+        self._name = source.label  # errors and logs of others get this one
+        self._paced = source.is_paced
+        self._segmented = is_url(source.address)  # HLS, where each segment may number its packets anew
         self._newest: float | None = None  # frame, in seconds of the source's clock, of a paced source
         self._frames = LiveFrames(access.max_delay)
         self._clock = ArrivalClock()
@@ -145,9 +145,9 @@ class LiveReader:
         stall, begin = self._access.stall, time.monotonic()
         with ExitStack() as exits:
             try:
-                container = exits.enter_context(connect(self._address, self._access))
+                container = exits.enter_context(connect(self._source, self._access))
             except InputError as exc:
-                return str(exc).removeprefix(f"{self._address}: ")
+                return str(exc).removeprefix(f"{self._source.address}: ")
             except (av.error.FFmpegError, OSError, ValueError) as exc:
                 # At its limit FFmpeg ends with whatever error comes from what it has read by then.
                 return fault_of(exc if time.monotonic() - begin < stall else TimeoutError(), stall)
@@ -271,7 +271,7 @@ class LiveReader:
     def _describe(self, frame: VideoFrame, stream: VideoStream) -> VideoInfo:
         matrix = display_matrix(frame)
         return VideoInfo(
-            path=self._name,
+            source=self._source,
             stream_index=stream.index,
             width=frame.width,
             height=frame.height,

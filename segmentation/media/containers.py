@@ -1,7 +1,6 @@
 """Codec and muxer options that follow from the suffix of an output file."""
 
 import io
-import re
 from pathlib import Path
 
 import av
@@ -10,15 +9,11 @@ from av.format import ContainerFormat, Flags
 
 from segmentation.errors import ConfigError, OutputError
 from segmentation.frames import VideoInfo
+from segmentation.frames.picture_names import PICTURE_SUFFIXES, PICTURES
 from segmentation.media.output_stream import OutputStream, Target
 from segmentation.options.config import QUALITY, UNCOMPRESSED, Config
 
 CUTOUTS = {".mov": "prores", ".webm": "vp9", ".mkv": "ffv1", ".png": "png"}  # codecs with alpha
-PICTURES = (".png", ".jpg", ".jpeg", ".webp")  # one picture a file
-PICTURE_SUFFIXES = frozenset(
-    (*PICTURES, *".jpe .jfif .bmp .tif .tiff .avif .heic .heif .pbm .pgm .ppm .jp2".split())
-)  # read
-NUMBER = re.compile(r"%(0\d+)?d")  # in the names of numbered pictures, as FFmpeg has it
 EXACT = (
     ".mp4",
     ".m4v",
@@ -54,36 +49,6 @@ def open_for_writing(address: str, name: str, options: dict[str, str]) -> Output
     with av.open(_Nowhere(name), "w") as trial:
         form = trial.format.name
     return av.open(address, "w", format=form, container_options=options)
-
-
-def is_sequence(path: str) -> bool:
-    """Returns whether `path` stands for numbered pictures, such as `frames/%05d.png`, and is no file itself."""
-    name = Path(path)
-    if "://" in path:
-        return False
-    return name.suffix.lower() in PICTURE_SUFFIXES and len(NUMBER.findall(name.name)) == 1 and not name.exists()
-
-
-def numbers_of(path: Path) -> list[int]:
-    """Returns the numbers, in order, of the files for which a name such as `%05d.png` stands."""
-    pattern, folder = name_pattern(path.name), path.parent
-    names = {file.name for file in folder.iterdir() if pattern.fullmatch(file.name)} if folder.is_dir() else set()
-    found = {int(match[1]) for name in names if (match := pattern.fullmatch(name))}
-    return sorted(number for number in found if numbered_name(path.name, number) in names)
-
-
-def numbered_name(name: str, number: int) -> str:
-    """Returns the name for which a name such as `%05d.png` stands with a number."""
-    form = NUMBER.search(name)
-    assert form is not None, "is_sequence"
-    before, behind = (name[part].replace("%%", "%") for part in (slice(form.start()), slice(form.end(), None)))
-    return f"{before}{form[0] % number}{behind}"
-
-
-def name_pattern(name: str) -> re.Pattern[str]:
-    """Returns a pattern of the names for which a name such as `%05d.png` stands. Its group is the number."""
-    parts = NUMBER.sub("\0", name).replace("%%", "%").split("\0")
-    return re.compile(r"(\d+)".join(map(re.escape, parts)))
 
 
 def codec_for(target: Target, config: Config) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
 import struct
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from segmentation.errors import InputError
-from segmentation.frames.byte_source import ByteSource, source_name
+from segmentation.frames.source import Source
 from segmentation.media.mp4_boxes import boxes
 
 if TYPE_CHECKING:
@@ -24,18 +23,17 @@ def refuse_encrypted(packet: Packet[VideoStream], path: str) -> None:
         raise _error(path)
 
 
-def refuse_encrypted_mp4(source: str | ByteSource) -> None:
+def refuse_encrypted_mp4(source: Source) -> None:
     """Raises `InputError` if an MP4 has encrypted streams. Its first packets may be clear all the same.
 
     A pipe is not searched: its packets alone are looked at.
     """
-    name = source_name(source)
-    if isinstance(source, ByteSource) and not source.seekable:
+    if source.is_read_once:
         return
     try:
-        with Path(source).open("rb") if isinstance(source, str) else source.open() as file:
+        with source.open() as file:
             if any(kind in _ENCRYPTED for kind, _, _ in boxes(file, _AROUND)):
-                raise _error(name)
+                raise _error(source.text)
     except (OSError, struct.error):
         return  # FFmpeg has opened the file, and says what is wrong with it
 

@@ -4,10 +4,9 @@ import struct
 from collections.abc import Collection, Iterator
 from fractions import Fraction
 from io import RawIOBase
-from pathlib import Path
 from typing import BinaryIO
 
-from segmentation.frames.byte_source import ByteSource
+from segmentation.frames.source import Source
 
 _MOST_BOXES = 100_000  # a file of nothing but empty boxes would take minutes
 _UNKNOWN = {0, (1 << 32) - 1, (1 << 64) - 1}  # durations that state none
@@ -38,12 +37,12 @@ def boxes(file: BinaryIO | RawIOBase, inside: Collection[bytes]) -> Iterator[tup
             open_boxes.append((begin + header + (8 if kind == b"stsd" else 0), end))
 
 
-def track_length(source: str | ByteSource, track: int) -> Fraction | None:
+def track_length(source: Source, track: int) -> Fraction | None:
     """Returns how long a track is shown in seconds, with its edit list, or `None` if the file does not state that."""
-    if isinstance(source, ByteSource) and not source.seekable:
+    if source.is_read_once:
         return None
     try:
-        with Path(source).open("rb") if isinstance(source, str) else source.open() as file:
+        with source.open() as file:
             ticks = 0  # a second
             for kind, begin, _ in boxes(file, {b"moov", b"trak"}):
                 if kind == b"mvhd":

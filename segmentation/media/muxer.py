@@ -199,7 +199,7 @@ class Muxer:
         if not streams:
             self._close_source()
         else:
-            if self._once:
+            if self._info.source.is_read_once:
                 streams.append(source.streams[self._info.stream_index])
             together = self.container.format.name in _TOGETHER
             self._copy = SourceCopy(source, streams, self._info, start=self.start, end=end, together=together)
@@ -386,11 +386,6 @@ class Muxer:
     def left_out(self) -> Counter[int]:
         """Packets of each of the source's other streams that are damaged."""
         return Counter() if self._copy is None else self._copy.left_out
-
-    @property
-    def _once(self) -> bool:
-        """Whether the source is a pipe."""
-        return self._info.stream is not None and not self._info.stream.seekable
 
     def _is_timecode(self, stream: Stream) -> bool:
         """Returns whether FFmpeg makes this track of the video's timecode. A copy would fail at the end."""

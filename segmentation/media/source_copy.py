@@ -48,8 +48,12 @@ class SourceCopy:
         self.left_out: Counter[int] = Counter()  # packets by stream that are damaged
         self.cut_short = False  # reading ended with an error
         # A seek would lose subtitles that begin before `start` and are shown after it.
-        seekable = info.stream is None or info.stream.seekable
-        if start is not None and seekable and not any(s.type == "subtitle" for s in streams) and leads_there(info):
+        if (
+            start is not None
+            and not info.source.is_read_once
+            and not any(s.type == "subtitle" for s in streams)
+            and leads_there(info)
+        ):
             self._seek(start)
         self.packets = SourcePackets(source, *streams)
 

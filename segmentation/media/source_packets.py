@@ -14,6 +14,7 @@ import av.error
 from av.stream import Disposition
 from av.video.frame import VideoFrame
 
+from segmentation.frames.source import Source
 from segmentation.media.clock import Clock
 from segmentation.media.containers import may_step
 from segmentation.media.demux import demuxed
@@ -67,7 +68,7 @@ class SourcePackets:
     def _end(self, stream: Stream) -> int | None:
         """Returns the tick at which an MP4's track ends by its header, or `None`."""
         name = self._container.name
-        length = track_length(name, stream.id) if os.path.isfile(name) else None
+        length = track_length(Source.parse(name), stream.id) if os.path.isfile(name) else None
         return None if length is None or not stream.time_base else round(length / stream.time_base)
 
     @property
@@ -132,7 +133,7 @@ def leads_there(info: VideoInfo) -> bool:
     """
     if not info.may_step:
         return True
-    if info.stream is not None:
+    if info.source.stream is not None:
         return False
     state = os.stat(info.path)
     return _goes_straight(info.path, info.stream_index, state.st_size, state.st_mtime_ns)

@@ -31,7 +31,7 @@ def make_correction_steps(opened: OpenedRun, pix_fmt: str, transfer: Transfer) -
     config, info = opened.config, opened.info
     if config.project is None:
         return []
-    if info.live is not None or info.stream is not None:
+    if info.live is not None or info.source.stream is not None:
         raise ConfigError(f"project {config.project}: the input is read twice, so it must be a file")
     project = read_project(str(config.project))
     project.check(info.upright_size)

@@ -12,7 +12,7 @@ from segmentation.flow.threads import StageThreads
 from segmentation.flow.timing import StageClock
 from segmentation.flow.trace import Trace
 from segmentation.frames import VideoInfo
-from segmentation.frames.byte_source import ByteSource
+from segmentation.frames.source import Source
 from segmentation.gpu.errors import gpu_errors
 from segmentation.live.reader import probe_any
 from segmentation.media.output_stream import Target
@@ -80,8 +80,8 @@ class OpenedRun:
         info = self.info
         watch = None if trace is None else trace.depth
         overlap = exits.enter_context(StageThreads(watch=watch, prompt=info.live is not None))
-        if info.stream is not None:
-            exits.callback(info.stream.end)
+        if info.source.stream is not None:
+            exits.callback(info.source.stream.end)
         if info.live is not None:
             exits.callback(info.live.close)
         return overlap
@@ -89,7 +89,7 @@ class OpenedRun:
 
 def open_run(
     resources: Resources,
-    source: str | ByteSource,
+    source: Source,
     config: Config,
     exits: ExitStack,
     *,
@@ -116,8 +116,8 @@ def open_run(
         choices = replace(choices, plan=with_own_format(choices.plan, config, info))
     if preload:
         resources.begin_kernels(choices.plan, info, config)
-    if info.stream is not None:  # the decoder reads it, and each muxer
-        info.stream.expect(1 + len(choices.plan.outputs))
+    if info.source.stream is not None:  # the decoder reads it, and each muxer
+        info.source.stream.expect(1 + len(choices.plan.outputs))
     return on_machine(resources, choices, config, info, saved=saved, trace=trace)
 
 

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from segmentation.errors import ConfigError
-from segmentation.frames.byte_source import ByteSource, is_fifo
-from segmentation.live.address import is_device, is_live, split_name
-from segmentation.media.containers import NUMBER, PICTURE_SUFFIXES, PICTURES, is_sequence
-from segmentation.media.opening.open_input import is_url
+from segmentation.frames.byte_source import is_fifo
+from segmentation.frames.picture_names import NUMBER, PICTURE_SUFFIXES, PICTURES
+from segmentation.frames.source import Source, is_device, is_url
 from segmentation.media.output_stream import OutputAddress, OutputStream, Target
 from segmentation.media.pictures.webp import is_animated_webp
 from segmentation.options.config import Config
@@ -20,7 +19,7 @@ T = TypeVar("T")
 NAME = "{name}"  # in the names of outputs: stands for the name of the live source
 
 
-def default_output(input: str, config: Config | None = None, *, whole_name: bool = False) -> Path:
+def default_output(given: str | Source, config: Config | None = None, *, whole_name: bool = False) -> Path:
     """Returns `<stem>.segmented.mp4` beside the input, `.mkv` for ffv1, `.mov` for cut-outs.
 
     A picture gets a picture: of the input's suffix if such are written, else .png, as for cut-outs. GIFs get GIFs, and
@@ -32,16 +31,18 @@ def default_output(input: str, config: Config | None = None, *, whole_name: bool
     config = config or Config()
     cutout = config.effects[0].kind == "cutout"
     suffix = ".mov" if cutout else ".mkv" if config.codec == "ffv1" else ".mp4"
-    if is_live(input):
-        name = live_name(input, whole=whole_name)
+    source = Source.parse(given)
+    if source.is_live:
+        name = live_name(source, whole=whole_name)
         return Path(f"{name}-%Y%m%d-%H%M%S.mkv" if config.cut_every is not None else f"{name}.segmented{suffix}")
-    if input.startswith(("http://", "https://")):
+    input = source.text
+    if source.is_url:
         place = re.split("[?#]", input.partition("://")[2])[0].rstrip("/")
         input = place.rpartition("/")[2] if "/" in place else ""
     elif input in ("-", "/dev/stdin"):
         input = "stdin"
     own = Path(input).suffix.lower()
-    if is_sequence(input):
+    if source.is_pattern:
         return Path(input).parent / f"{NUMBER.sub('', Path(input).stem).strip('._- ') or 'video'}.segmented{suffix}"
     if own == ".gif" or (own == ".webp" and is_animated_webp(input)):
         suffix = ".webp" if cutout else own
@@ -51,16 +52,16 @@ def default_output(input: str, config: Config | None = None, *, whole_name: bool
     return Path(input).parent / f"{name or 'video'}.segmented{suffix}"
 
 
-def fill_name(output: T, source: object) -> T:
+def fill_name(output: T, source: Source) -> T:
     """Returns an output with the name of its live source in place of `{name}`, and any other output as it is."""
-    if not (isinstance(source, str) and is_live(source) and isinstance(output, str | Path)):
+    if not (source.is_live and isinstance(output, str | Path)):
         return output
     return type(output)(str(output).replace(NAME, live_name(source, whole=True)))
 
 
-def with_name(config: Config, source: object) -> Config:
+def with_name(config: Config, source: Source) -> Config:
     """Returns the options with all names of files filled, see `fill_name`."""
-    if not (isinstance(source, str) and is_live(source)):
+    if not source.is_live:
         return config
     return replace(
         config,
@@ -71,14 +72,14 @@ def with_name(config: Config, source: object) -> Config:
     )
 
 
-def live_name(source: str, *, whole: bool) -> str:
+def live_name(source: Source, *, whole: bool) -> str:
     """Returns the name of a live source for files: its own, or the last part of its path, or host and path.
 
     No secrets are in it.
     """
-    name, address = split_name(source)
-    if name:
-        return name
+    if source.name:
+        return source.name
+    address = source.address
     # Some cameras have the password in the path: user=NAME_password=...
     place = re.split("[?#=]", address.partition("://")[2] or address)[0]
     host, _, path = place.partition("/")
@@ -99,30 +100,29 @@ def check_results(config: Config) -> None:
         raise ConfigError(f"results format {form}: is for files; {config.results} gets lines; leave it out")
 
 
-def check_streams(source: str | ByteSource, target: Target | None, config: Config) -> None:
+def check_streams(source: Source, target: Target | None, config: Config) -> None:
     """Raises `ConfigError` for options that a pipe can't have: what it held can't be read again."""
     check_live(source, config)
-    live = isinstance(source, str) and is_live(source)
-    if isinstance(target, OutputAddress) and not live:
+    if isinstance(target, OutputAddress) and not source.is_live:
         raise ConfigError(f"output {target}: takes live sources, whose frames come at their own speed; name a file")
     if isinstance(target, OutputStream) and config.cut_every is not None:
         raise ConfigError(f"cut every {config.cut_every:g}: is for files, and {target} is none; leave out --cut-every")
-    if config.audit is not None and (live or isinstance(target, OutputStream)):
+    if config.audit is not None and (source.is_live or isinstance(target, OutputStream)):
         raise ConfigError("audit: reads the output after the run, which must be a file; leave out --audit")
     if not config.verify:
         return
-    if isinstance(source, ByteSource) and not source.seekable:
-        raise ConfigError(f"verify: would read {source.name} a second time, and it can be read only once")
+    if source.is_read_once:
+        raise ConfigError(f"verify: would read {source.text} a second time, and it can be read only once")
     if isinstance(target, OutputStream) or any(is_fifo(path) for _, path in config.also):
         raise ConfigError("verify: reads outputs after the run, and pipes and file objects can't be; name files")
 
 
-def check_live(source: str | ByteSource, config: Config) -> None:
+def check_live(source: Source, config: Config) -> None:
     """Raises `ConfigError` for options that a live source can't have: it has no beginning, and never comes again.
 
     Likewise for those that it alone can have.
     """
-    if not (isinstance(source, str) and is_live(source)):
+    if not source.is_live:
         if config.cut_every is not None:
             raise ConfigError(f"cut every {config.cut_every:g}: is for live sources; leave out --cut-every")
         if config.low_delay:
@@ -135,7 +135,7 @@ def check_live(source: str | ByteSource, config: Config) -> None:
             raise ConfigError(f"{name}: a live source {reason}; leave out --{name}")
 
 
-def check_names(source: str | None, target: Target | None, config: Config) -> None:
+def check_names(source: Source, target: Target | None, config: Config) -> None:
     """Raises `ConfigError` if two of the files to be written are one, or one of them is read."""
     named = [("-o", target)] if isinstance(target, Path) else []
     named += [("--also", Path(path)) for _, path in config.also]
@@ -146,7 +146,7 @@ def check_names(source: str | None, target: Target | None, config: Config) -> No
         for option, path in others.items()
         if isinstance(path, str | Path) and not is_url(str(path))
     ]
-    reads = [(source, "the input itself"), (config.masks, "what --masks reads")]
+    reads = [(None if source.stream else source.text, "the input itself"), (config.masks, "what --masks reads")]
     reads.append((config.project, "what --project reads"))
     reads.append((config.effects[0].file, "what --effect reads"))
     reads += [(effect.file, "what --also reads") for effect in config.effects[1:]]

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 from segmentation.flow.timing import StageClock
 from segmentation.frames import FrameBatch, Transfer, VideoInfo
+from segmentation.frames.picture_names import NUMBER, PICTURES
 from segmentation.frames.sinks import FinishedBatch, Sink
 from segmentation.live.parts_muxer import PartsMuxer
 from segmentation.live.push_muxer import PushMuxer
 from segmentation.media.bitstream.sei import MessageWriter
-from segmentation.media.containers import NUMBER, PICTURES
 from segmentation.media.muxer import Muxer
 from segmentation.media.output_stream import OutputAddress, OutputStream, Target
 from segmentation.media.pictures.gif import GifMuxer

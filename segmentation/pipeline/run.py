@@ -3,76 +3,46 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from segmentation.errors import DeviceError, DeviceMemoryError, InputError
 from segmentation.flow.threads import opencv_threads, until
 from segmentation.flow.trace import Trace
-from segmentation.frames import Array, Frame, FrameBatch, MaskedBatch, Memory
-from segmentation.frames.byte_source import ByteSource, source_name
-from segmentation.frames.instances import FrameInstances
-from segmentation.frames.sinks import FinishedBatch, Sink
+from segmentation.frames import Frame, FrameBatch, Memory
+from segmentation.frames.sinks import FinishedBatch
 from segmentation.gpu.errors import gpu_errors
 from segmentation.interval.propagated_masks import network_masks
-from segmentation.live.address import source_label
-from segmentation.live.card import with_card
 from segmentation.media.output_clock import DefaultClock
-from segmentation.media.output_stream import Target
 from segmentation.options.config import Config
+from segmentation.pipeline.composite_step import CompositeStep
 from segmentation.pipeline.compositor import Compositor
-from segmentation.pipeline.fail_closed import FailClosed
-from segmentation.pipeline.found import FoundSink
 from segmentation.pipeline.mask_stages import add_further, load_network, make_transfer
 from segmentation.pipeline.mask_steps import make_mask_steps
 from segmentation.pipeline.opened_run import OpenedRun, open_run
 from segmentation.pipeline.outputs import EncodingBatch, Outputs
+from segmentation.pipeline.records import Records, open_records
 from segmentation.pipeline.report import Report
+from segmentation.pipeline.request import RunRequest
 from segmentation.pipeline.resources import Resources
-from segmentation.pipeline.result_files.audit import Audit
-from segmentation.pipeline.result_files.results import make_results
-from segmentation.pipeline.stream_status import StreamMonitor
 from segmentation.pipeline.time_report import retimed_packets, warn_of_times
-from segmentation.pipeline.verification.thumbnails import thumbnails
 from segmentation.pipeline.verification.verify import Verified
 from segmentation.stages.decode.timestamps import expected, within_limit
 from segmentation.stages.mask_source import MaskSource, SavedMasks
-from segmentation.stages.masks.quantize import quantize
-from segmentation.stages.masks.saved import MaskWriter
 
 if TYPE_CHECKING:
-    from segmentation.gpu.context import Gpu
+    pass
 
 log = logging.getLogger(__name__)
 
 TOLERATED = 0.01  # share of damaged frames in a complete output
 
-Progress = Callable[[int, int], None]  # (frames done, frames expected or 0)
 
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """The arguments of one run."""
-
-    source: str | ByteSource
-    target: Target | None  # `None` without a video
-    config: Config
-    stop: threading.Event  # ends the run early
-    progress: Progress | None
-    monitor: StreamMonitor | None = None  # of a live source
-
-
-def segment_once(resources: Resources, request: Request, trace: Trace | None) -> Report:
+def segment_once(resources: Resources, request: RunRequest, trace: Trace | None) -> Report:
     """Takes one input through all stages, once. Raises as `segment` does."""
     begin = time.perf_counter()
     with ExitStack() as exits:
@@ -80,11 +50,11 @@ def segment_once(resources: Resources, request: Request, trace: Trace | None) ->
         end = run.drive()
     verified = run.check(end)
     report = run.report(verified, time.perf_counter() - begin)
-    run.audit(report)
+    run.complete(report)
     return report
 
 
-def opened_for(resources: Resources, request: Request, exits: ExitStack, trace: Trace | None = None) -> OpenedRun:
+def opened_for(resources: Resources, request: RunRequest, exits: ExitStack, trace: Trace | None = None) -> OpenedRun:
     """Returns the input of a run. Raises as `segment` does."""
     return open_run(
         resources,
@@ -103,7 +73,7 @@ class Run:
     """The stages of one input, with its outputs."""
 
     def __init__(
-        self, resources: Resources, request: Request, opened: OpenedRun, exits: ExitStack, trace: Trace | None
+        self, resources: Resources, request: RunRequest, opened: OpenedRun, exits: ExitStack, trace: Trace | None
     ) -> None:
         """Opens the outputs, and builds sinks and stages, which `exits` closes.
 
@@ -112,7 +82,7 @@ class Run:
         self._resources, self._request, self._opened, self._trace = resources, request, opened, trace
         self._info, self._config, self._gpu, self._clock = opened.info, opened.config, opened.gpu, opened.clock
         self._model, self._classes = opened.choices.model, opened.choices.classes
-        self._source = source_label(source_name(request.source))
+        self._source = request.source.label
         self._frames = 0  # written
         self._last: Frame | None = None
         self._fault: DeviceError | None = None  # of the GPU, after the first frames were written
@@ -122,9 +92,7 @@ class Run:
         info, config, gpu, pix_fmt, kept = self._info, self._config, self._gpu, plan.pix_fmt, opened.choices.kept
         self._outputs = exits.enter_context(self._make_outputs())
         self._overlap = opened.overlap(exits, trace)
-        self._found = FoundSink(self._source, self._classes, config)
-        self._audit = Audit(self._seconds, info, config) if config.covers_boxes else None
-        self._records = self._make_records(kept, exits)
+        self._records = self._make_records(exits)
         with gpu_errors():
             sessions = resources.nvdec_sessions if plan.decode.on_gpu else None
             self._decoder = plan.decode.implementation(info, pix_fmt, self._stretch, gpu, sessions=sessions)
@@ -134,10 +102,11 @@ class Run:
             self._decoded = self._overlap(batches, "decoded") if info.live is None else batches
             self._outputs.build(resources, exits, opened.end, kept)
             self._transfer = make_transfer(gpu, info, pix_fmt, config)
-            self._compositor = self._make_compositor()
-            self._masks = self._mask_source(exits)
-            self._cover = FailClosed(config, info, self._transfer, self._masks.memory, gpu)
-            self._quantize = _quantizer(self._masks.memory, config, gpu) if config.save_masks is not None else None
+            compositor = self._make_compositor()
+            self._masks = self._mask_source(compositor.memory, exits)
+            self._composite = CompositeStep(
+                resources, opened, self._outputs, compositor, self._masks, self._transfer, request.monitor
+            )
         exits.enter_context(opencv_threads.one_a_frame(busy=gpu is not None or self._masks.workers > 1))
 
     def drive(self) -> Fraction | None:
@@ -149,10 +118,9 @@ class Run:
         """Verifies the outputs for which that was asked, once they are closed. Raises `OutputError`."""
         return self._outputs.check(end, self._decoder.damaged, stopped=self._request.stop.is_set())
 
-    def audit(self, report: Report) -> None:
-        """Writes the file of `--audit`, once the outputs are closed. Raises `OutputError`."""
-        if self._audit is not None:
-            self._audit.complete(report)
+    def complete(self, report: Report) -> None:
+        """Writes what needs the report, once the outputs are closed. Raises `OutputError`."""
+        self._records.complete_audit(report)
 
     def report(self, verified: Sequence[Verified], seconds: float) -> Report:
         """Returns the report of a run that took so many seconds."""
@@ -168,15 +136,15 @@ class Run:
             retimed=self._retimed,
             left_out={} if self._outputs.main is None else dict(+self._outputs.main.left_out),
             inferred=self._masks.inferred,
-            found=self._found.frames,
-            unknown=self._found.unknown,
+            found=self._records.found,
+            unknown=self._records.unknown,
             received=self._frames if live is None else live.received,
             dropped={} if live is None else live.dropped_in(self._frames),
             reconnects=0 if live is None else live.reconnects,
             repeated=0 if live is None else live.repeated,
             unsent=self._unsent,
             latency={} if live is None else live.latencies.summary(),
-            doubtful=0 if self._audit is None else self._audit.doubtful,
+            doubtful=self._records.doubtful,
             counts={} if counts is None else counts.total,
             complete=self._complete,
             seconds=round(seconds, 3),
@@ -196,23 +164,10 @@ class Run:
         memory = self._plan.mask_memory
         return Compositor(made_by, memory, self._info, self._plan.pix_fmt, self._config, self._gpu, self._transfer)
 
-    def _make_records(self, kept: tuple[str, ...], exits: ExitStack) -> list[Sink]:
-        """Opens the sinks besides the videos; `kept` are the network's classes."""
-        info, config, counts = self._info, self._config, self._opened.choices.counts
-        records: list[Sink] = [sink for sink in (self._found, counts, self._audit) if sink is not None]
-        if config.results is not None:
-            choices = self._opened.choices
-            labels = choices.classes if config.results_format == "lines" else choices.labels
-            records.append(exits.enter_context(make_results(self._seconds, info, labels, config, counts)))
-        if config.save_masks is not None:
-            assert self._model is not None, "Config refuses save_masks with masks"
-            records.append(exits.enter_context(MaskWriter(info, self._model.name, kept, config)))
-        return records
-
-    @property
-    def _seconds(self) -> Callable[[int], Fraction]:
-        """Returns the function by which a pts is a time of the output, in seconds."""
-        return (self._outputs.main or DefaultClock(self._info, self._config)).seconds
+    def _make_records(self, exits: ExitStack) -> Records:
+        """Opens the sinks besides the videos."""
+        seconds = (self._outputs.main or DefaultClock(self._info, self._config)).seconds
+        return open_records(self._opened, self._source, seconds, exits)
 
     @property
     def _stretch(self) -> Config:
@@ -223,10 +178,13 @@ class Run:
         """The batches that the network is to see."""
         return within_limit(self._info, self._decoder)
 
-    def _mask_source(self, exits: ExitStack) -> MaskSource:
-        """Saved masks, or the network, which is loaded last: it is being loaded on another thread meanwhile."""
+    def _mask_source(self, memory: Memory, exits: ExitStack) -> MaskSource:
+        """Returns saved masks, or the network, which is loaded last: it is being loaded on another thread meanwhile.
+
+        `memory` is where the masks are composited.
+        """
         if self._opened.saved is not None:
-            return SavedMasks(self._opened.saved, self._clock, on_gpu=self._compositor.memory == "cuda")
+            return SavedMasks(self._opened.saved, self._clock, on_gpu=memory == "cuda")
         resources, config, gpu, model = self._resources, self._config, self._gpu, self._model
         assert model is not None and self._plan.preprocess is not None
         preprocess = self._plan.preprocess.implementation(self._info, self._plan.pix_fmt, model, config, gpu)
@@ -240,7 +198,7 @@ class Run:
             self._info.live,
             preprocess=preprocess,
             infer=infer,
-            kept_memory=self._compositor.memory,
+            kept_memory=memory,
             transfer=self._transfer,
             clock=self._clock,
             turn=resources.turn,
@@ -272,85 +230,11 @@ class Run:
         steps = make_mask_steps(resources, opened, plan, self._classes, self._transfer, plan.frame_memory)
         return self._masks.finished(self._decoded, self._composite, self._overlap, steps)
 
-    def _composite(self, batch: MaskedBatch) -> EncodingBatch:
-        """Makes the frames of all outputs, and brings to the host whatever a sink reads."""
-        transfer, compositor, config = self._transfer, self._compositor, self._config
-        lines = config.results is not None and config.results_format == "lines"  # other formats read instances alone
-        count = len(batch)
-        transfer.enter()
-        with gpu_errors():
-            levels = None
-            with self._resources.turn.of(self._masks):
-                batch = self._cover(batch)
-                if self._quantize is not None:
-                    levels, masks = self._quantize(batch.masks)
-                    batch = replace(batch, masks=masks)  # the composite shows the masks that are saved
-            with self._resources.turn.of(compositor):
-                composed: list[FrameBatch] = []
-                shown = batch
-                if config.video or lines:
-                    composed, shown = self._clock.stage(
-                        "postprocess", batch.frames, compositor, batch.to(compositor.memory, transfer)
-                    )
-                if (card := batch.frames.card) is not None:
-                    shows = [output.shows_cards for output in self._outputs]
-                    composed = [with_card(made, card) if so else made for made, so in zip(composed, shows, strict=True)]
-                looked_at = transfer.frames(composed[0], "host", wait=False) if self._is_looked_at else None
-                masks = shown.masks if lines or config.verify else None
-                class_map = shown.class_map if lines else None
-                small = thumbnails(batch.frames, self._gpu) if config.verify else None
-                finished = FinishedBatch(
-                    frames=batch.frames.without_pictures(),
-                    found=batch.found,
-                    unknown=batch.unknown,
-                    masks=self._on_host(masks, count),
-                    levels=self._on_host(levels, count),
-                    class_map=self._on_host(class_map, count),
-                    instances=self._instances_read(batch),
-                    shots=batch.shots,
-                    bare=batch.bare,
-                    thumbnails=self._on_host(small, count),
-                )
-                copied = None if self._gpu is None else self._gpu.record_event()
-            if looked_at is not None:
-                self._show(looked_at)
-            # The frames are in memory of their own. Page-locked memory takes time, which other runs need not wait for.
-            frames = [output.for_encoder(made, transfer) for made, output in zip(composed, self._outputs, strict=True)]
-            if any(made.memory == "host" and made.ready is not None for made in frames):
-                copied = None  # frames are copied after the arrays, and the encoder waits for them
-        return EncodingBatch(finished=finished, copied=copied, frames=deque(frames))
-
-    @property
-    def _is_looked_at(self) -> bool:
-        """Whether a small picture of the first output is asked for."""
-        monitor = self._request.monitor
-        return self._config.video and monitor is not None and monitor.wants_picture
-
-    def _show(self, batch: FrameBatch) -> None:
-        """Shows the last frame of a batch to who looks, once the GPU has copied it to the host."""
-        if batch.ready is not None:
-            batch.ready.synchronize()
-        if self._request.monitor is not None:
-            self._request.monitor.show(batch.frames[-1].planes, self._plan.pix_fmt)
-
-    def _instances_read(self, batch: MaskedBatch) -> tuple[FrameInstances, ...] | None:
-        """Returns the instances if a sink reads them: those without ids go to results alone."""
-        read = self._config.results is not None or self._config.tracker is not None
-        return tuple(batch.instances) if read and batch.instances is not None else None
-
-    def _on_host(self, array: Array | None, count: int) -> NDArray[Any] | None:
-        """Returns the first rows of an array on the host. The GPU may still be copying them."""
-        if array is None:
-            return None
-        rows = self._transfer.rows(array, "host", count, wait=False)
-        assert isinstance(rows, np.ndarray)
-        return rows
-
     def _write(self, batches: Iterator[FinishedBatch]) -> None:
         """Gives the batches to all sinks. If the GPU fails on the way, the frames so far are kept."""
         try:
             for batch in batches:
-                for sink in (*self._outputs.sinks, *self._records):
+                for sink in (*self._outputs.sinks, *self._records.sinks):
                     sink.write(batch)
                 self._count(batch.frames)
                 self._last = batch.frames.frames[-1]
@@ -388,7 +272,7 @@ class Run:
             complete = True
         else:
             complete = self._outputs.finish_without_gpu(end)
-        for sink in self._records:
+        for sink in self._records.sinks:
             sink.finish(end, fragment=fragment)
         warn_of_times(self._source, self._decoder.source, self._retimed)
         if self._trace is not None:
@@ -434,10 +318,10 @@ class Run:
     @property
     def _complete(self) -> bool:
         """Whether the outputs have all that was asked for, but for `TOLERATED` frames: damaged, unsent or unknown."""
-        damaged = self._decoder.damaged + self._unsent + self._found.unknown
+        damaged = self._decoder.damaged + self._unsent + self._records.unknown
         lossy = damaged > TOLERATED * (self._frames + damaged)
         cut_short = self._decoder.cut_short or any(output.muxer.cut_short for output in self._outputs)
-        doubtful = self._config.strict and self._audit is not None and self._audit.doubtful > 0
+        doubtful = self._config.strict and self._records.doubtful > 0
         return not (lossy or cut_short or doubtful or self._stopped_early)
 
     @property
@@ -458,14 +342,5 @@ class Run:
     def _can_halve(self) -> bool:
         """Whether another attempt could take fewer frames at a time."""
         info = self._info
-        again = info.live is None and (info.stream is None or info.stream.seekable)
+        again = info.live is None and not info.source.is_read_once
         return again and self._config.batch_size != 1 and (self._model is None or self._model.batch_on_gpu is None)
-
-
-def _quantizer(memory: Memory, config: Config, gpu: Gpu | None) -> Callable[[Array], tuple[Array, Array]]:
-    if memory == "host":
-        return quantize
-    from segmentation.stages.masks.cuda import CudaQuantizer  # needs PyTorch
-
-    assert gpu is not None
-    return CudaQuantizer(config, gpu)

@@ -16,7 +16,7 @@ from segmentation.errors import hide_secrets, one_line
 from segmentation.frames import FORMATS, Planes, VideoInfo
 from segmentation.frames.latency import Histogram, Latencies
 from segmentation.frames.live_frames import LiveCounts
-from segmentation.live.address import source_label, split_name
+from segmentation.frames.source import Source
 from segmentation.media.planes import rgb_of
 from segmentation.pipeline.report import Report
 
@@ -53,10 +53,10 @@ class StreamStatus:
 class StreamMonitor:
     """Holds the figures of one run. The run's threads write them, and others read."""
 
-    def __init__(self, source: str) -> None:
-        self.name = source_label(source)
+    def __init__(self, source: Source) -> None:
+        self.name = source.label
         self.ended = False
-        self._status = StreamStatus(name=self.name, address=hide_secrets(split_name(source)[1]), state="connecting")
+        self._status = StreamStatus(name=self.name, address=hide_secrets(source.address), state="connecting")
         self._begin = time.monotonic()
         self._info: VideoInfo | None = None
         self._video = True  # whether there is an output to look at
@@ -173,13 +173,13 @@ def _small(planes: Planes, pix_fmt: str) -> Planes:
 class StreamBoard:
     """The monitors of a session's live runs, each under the name of its source."""
 
-    def __init__(self, monitor: Callable[[str], StreamMonitor] = StreamMonitor) -> None:
-        """`monitor` makes the monitor of a run from the name or address of its source."""
+    def __init__(self, monitor: Callable[[Source], StreamMonitor] = StreamMonitor) -> None:
+        """`monitor` makes the monitor of a run from its source."""
         self._monitor = monitor
         self._monitors: dict[str, StreamMonitor] = {}
         self._lock = threading.Lock()
 
-    def begin(self, source: str) -> StreamMonitor:
+    def begin(self, source: Source) -> StreamMonitor:
         """Returns the monitor of a new run, in the place of an earlier one of this name."""
         monitor = self._monitor(source)
         with self._lock:
@@ -191,7 +191,7 @@ class StreamBoard:
         return monitor
 
     @contextmanager
-    def watch(self, source: str) -> Iterator[StreamMonitor]:
+    def watch(self, source: Source) -> Iterator[StreamMonitor]:
         """Yields the monitor of a new run, which fails if the context does."""
         monitor = self.begin(source)
         try:

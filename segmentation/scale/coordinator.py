@@ -17,10 +17,8 @@ from typing import Any, TypeVar, Unpack
 
 from segmentation.errors import BackendError, ConfigError, SegmentationError
 from segmentation.frames import VideoInfo
-from segmentation.frames.byte_source import Input, is_fifo
-from segmentation.live.address import is_live, source_label
-from segmentation.media.containers import is_sequence
-from segmentation.media.opening.open_input import is_url
+from segmentation.frames.byte_source import is_fifo
+from segmentation.frames.source import Input, Source, is_url
 from segmentation.media.opening.probe import probe
 from segmentation.media.output_stream import Output, OutputStream, as_target
 from segmentation.models.model import load_model
@@ -29,9 +27,8 @@ from segmentation.options.config import Config
 from segmentation.options.keywords import Options, RunOptions
 from segmentation.pipeline.output_paths import check_names, check_streams, default_output
 from segmentation.pipeline.report import Report
-from segmentation.pipeline.run import Progress
+from segmentation.pipeline.request import Progress
 from segmentation.pipeline.stream_status import StreamBoard
-from segmentation.pipeline.verification.verify import Verified
 from segmentation.scale.dispatcher import Dispatcher, Video
 from segmentation.scale.folder import PieceFolder
 from segmentation.scale.join import Joiner, NoPieces, for_pieces
@@ -116,7 +113,7 @@ class Workers:
         else:
             report = self._run_pieces(*planned, target, config, stop, progress)
         seconds = time.perf_counter() - begin
-        return replace(report, input=source, seconds=round(seconds, 3), fps=round(report.frames / seconds, 2))
+        return replace(report, input=source.text, seconds=round(seconds, 3), fps=round(report.frames / seconds, 2))
 
     def close(self) -> None:
         """Ends the workers. No run may be under way."""
@@ -130,22 +127,22 @@ class Workers:
     ) -> None:
         self.close()
 
-    def _plan(self, source: str, target: Path, config: Config) -> tuple[VideoPlan, VideoInfo] | None:
+    def _plan(self, source: Source, target: Path, config: Config) -> tuple[VideoPlan, VideoInfo] | None:
         """Returns the plan of a video that is made of pieces, and what describes the video.
 
         `None` for what a worker makes in an ordinary run.
         """
-        if is_sequence(source):
+        if source.is_pattern:
             return None
         info = probe(source, access_of(config))
         try:
             pieces = for_pieces(config, info, target)
         except NoPieces as exc:
-            log.warning("%s: is not cut, since %s; one worker does all", source, exc)
+            log.warning("%s: is not cut, since %s; one worker does all", source.text, exc)
             return None
         plan = plan_video(info, target, pieces, recurrent=self._is_recurrent(config))
         if plan.uncut:
-            log.warning("%s: is not cut, since %s; one worker does all", source, plan.uncut)
+            log.warning("%s: is not cut, since %s; one worker does all", source.text, plan.uncut)
         return plan, info
 
     def _is_recurrent(self, config: Config) -> bool:
@@ -207,10 +204,10 @@ class Workers:
         joiner.finish()
 
     def _run_whole(
-        self, source: str, target: Path, options: RunOptions, stop: threading.Event, progress: Progress | None
+        self, source: Source, target: Path, options: RunOptions, stop: threading.Event, progress: Progress | None
     ) -> Report:
         """Has one worker make an ordinary run."""
-        place = source if is_url(source) else os.path.abspath(source)  # a worker may be in another folder
+        place = source.text if source.is_url else os.path.abspath(source.text)  # a worker may be in another folder
         arguments = {"input": place, "output": target.absolute(), **options}
         task = Task(video=str(target.absolute()), run=arguments)
         video = Video(task, 0, {0: 0})
@@ -223,9 +220,7 @@ class Workers:
             while True:
                 event = self._next(video, None, progress)
                 if isinstance(event, Ended) and event.report is not None:
-                    verified = event.report["verified"]
-                    report = event.report | {"verified": None if verified is None else Verified(**verified)}
-                    return Report(**report | {"workers": video.labor.rates, "pieces": 1, "redone": video.redone})
+                    return replace(event.report, workers=video.labor.rates, pieces=1, redone=video.redone)
                 if stop.is_set() and not self._dispatcher.stop_workers(video) and video.arrived.empty():
                     raise SegmentationError(f"{video.source}: stopped; nothing was written")
 
@@ -272,8 +267,8 @@ def _pool(workers: str, config: Config) -> WorkerPool:
     raise ConfigError(f"workers {workers!r}: write local:N for N processes of this machine, auto, or ray[:ADDRESS]")
 
 
-def _files(input: Input, output: Output | OutputStream | None, config: Config) -> tuple[str, Path]:
-    """Returns the input's name and the output. Raises `ConfigError` for what workers, other processes, can't have."""
+def _files(input: Input, output: Output | OutputStream | None, config: Config) -> tuple[Source, Path]:
+    """Returns the input and the output. Raises `ConfigError` for what workers, other processes, can't have."""
     for name, given in (("input", input), ("output", output), ("results", config.results)):
         is_file = given is None or isinstance(given, str | Path)
         posts = name == "results" and is_url(str(given))
@@ -282,9 +277,9 @@ def _files(input: Input, output: Output | OutputStream | None, config: Config) -
             raise ConfigError(f"{name} {given}: workers read and write files; name one, or leave out --workers")
     if not config.video:
         raise ConfigError("no video: workers make videos; leave out --workers, or --no-video")
-    source = str(input)
-    if is_live(source):
-        raise ConfigError(f"{source_label(source)}: workers take files; leave out --workers for a live source")
+    source = Source.parse(str(input))
+    if source.is_live:
+        raise ConfigError(f"{source.label}: workers take files; leave out --workers for a live source")
     target = as_target(default_output(source, config) if output is None else output, config)
     check_names(source, target, config)
     check_streams(source, target, config)

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from segmentation._version import __version__
 from segmentation.errors import InputError
 from segmentation.frames import VideoInfo
+from segmentation.frames.source import is_url
 from segmentation.media.cuts import Cuts
-from segmentation.media.opening.open_input import is_url
 from segmentation.options.config import OPTIONS, Config
 from segmentation.stages.decode.packet_index import by_packets
 from segmentation.stages.decode.timestamps import Timeline
@@ -111,7 +111,7 @@ def plan_video(info: VideoInfo, target: Path, config: Config, *, recurrent: bool
     Raises `InputError`.
     """
     segment = max(8, round(info.rate * SEGMENT))
-    source = info.path if is_url(info.path) else os.path.abspath(info.path)
+    source = info.path if info.source.is_url else os.path.abspath(info.path)
     plan = VideoPlan(
         source=source,
         target=str(target.absolute()),
@@ -190,7 +190,7 @@ def _why_whole(info: VideoInfo, config: Config, *, recurrent: bool) -> str:
         return "the network carries states from frame to frame"
     if config.interval:
         return "--interval chooses its keys from the first frame on"
-    if is_url(info.path):
+    if info.source.is_url:
         return "it is an address, and would be read once for each piece"
     if info.interlaced:
         return "it may be interlaced"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from segmentation.errors import SegmentationError
+from segmentation.pipeline.report import Report
 from segmentation.scale.plan import VideoPlan
 from segmentation.scale.storage import SharedStorage
 
@@ -54,7 +55,7 @@ class Ended:
     worker: str
     video: str
     error: SegmentationError | None = None
-    report: dict[str, Any] | None = None
+    report: Report | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,16 @@ from itertools import count, groupby
 
 from segmentation.errors import InputError
 from segmentation.frames import FrameBatch, MaskedBatch, VideoInfo
-from segmentation.frames.sinks import Sink
 from segmentation.media.muxer import Muxer
 from segmentation.media.output_stream import Target
 from segmentation.options.config import Config
 from segmentation.options.times import exact
 from segmentation.pipeline.opened_run import OpenedRun
 from segmentation.pipeline.outputs import EncodingBatch, Outputs
+from segmentation.pipeline.records import Records
+from segmentation.pipeline.request import RunRequest
 from segmentation.pipeline.resources import Resources
-from segmentation.pipeline.run import Request, Run, opened_for
+from segmentation.pipeline.run import Run, opened_for
 from segmentation.scale.folder import PieceFolder
 from segmentation.scale.piece_file import CodedStream, PieceIndex
 from segmentation.scale.piece_sink import PieceMuxer, PieceSink
@@ -28,7 +29,9 @@ from segmentation.scale.storage import SharedStorage
 from segmentation.stages.decode.timestamps import within_limit
 
 
-def make_span(resources: Resources, request: Request, span: Span, folder: PieceFolder, worker: dict[str, str]) -> None:
+def make_span(
+    resources: Resources, request: RunRequest, span: Span, folder: PieceFolder, worker: dict[str, str]
+) -> None:
     """Makes the pieces of a span, once. `worker` is the fingerprint of this process.
 
     Raises as `segment` does. The files of complete pieces stay.
@@ -46,7 +49,7 @@ class SpanRun(Run):
     def __init__(
         self,
         resources: Resources,
-        request: Request,
+        request: RunRequest,
         opened: OpenedRun,
         exits: ExitStack,
         span: Span,
@@ -106,7 +109,7 @@ class SpanRun(Run):
     def _take(self, output: int, packets: object) -> None:
         self._pieces.add(output, packets)  # type: ignore[arg-type]
 
-    def _make_records(self, kept: tuple[str, ...], exits: ExitStack) -> list[Sink]:
+    def _make_records(self, exits: ExitStack) -> Records:
         def new(number: int) -> PieceIndex:
             return PieceIndex(
                 work=self._span.plan.digest,
@@ -121,7 +124,7 @@ class SpanRun(Run):
 
         self._pieces = PieceSink(self._span, self._folder, self._info, self._config, new, self._measure)
         exits.callback(self._pieces.discard)
-        return [self._pieces]
+        return Records(sinks=[self._pieces])
 
     def _processed(self) -> Iterator[EncodingBatch]:
         def finish(batch: MaskedBatch) -> EncodingBatch | None:

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from segmentation.errors import SegmentationError, one_line
-from segmentation.media.containers import is_sequence
-from segmentation.media.opening.open_input import is_url
+from segmentation.frames.source import Source
 
 PATIENCE = 60.0  # seconds
 _POLL = 0.2  # seconds
@@ -25,7 +24,8 @@ class SharedStorage:
     """The input of a run, and the folder that it writes to, if there is one. Both are there when the run begins."""
 
     def __init__(self, source: str, folder: str | Path | None = None) -> None:
-        self._paths = [] if is_url(source) else [Path(source).parent if is_sequence(source) else Path(source)]
+        parsed, path = Source.parse(source), Path(source)
+        self._paths = [] if parsed.is_url else [path.parent if parsed.is_pattern else path]
         self._paths += [] if folder is None else [Path(folder)]
 
     @contextmanager

@@ -12,17 +12,18 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 from segmentation.errors import SegmentationError, reported
+from segmentation.frames.source import Source
 from segmentation.gpu.discovery import pin_by_threads
 from segmentation.models.model import load_model
 from segmentation.options.config import Config
 from segmentation.pipeline.planning.plan import make_plan
-from segmentation.pipeline.run import Request
+from segmentation.pipeline.report import Report
+from segmentation.pipeline.request import RunRequest
 from segmentation.scale.fingerprint import fingerprint
 from segmentation.scale.folder import PieceFolder
 from segmentation.scale.protocol import Advanced, Done, Ended, Event, Ready, Task, Unable
@@ -105,7 +106,7 @@ class PieceSession(Segmenter):
         """Makes the pieces of a span, see `make_span`. `worker` is the fingerprint. Raises `StorageLost` too."""
         plan = span.plan
         config = replace(plan.config, device=self.config.device)  # that of this process, which may see one GPU alone
-        request = Request(plan.source, Path(plan.target), config, stop, progress)
+        request = RunRequest(Source.parse(plan.source), Path(plan.target), config, stop, progress)
         with SharedStorage(plan.source, folder.path).errors_told_apart():
             make_span(self._resources, request, span, folder, worker)
 
@@ -152,7 +153,7 @@ class Worker:
 
         def work() -> None:
             error: SegmentationError | None = None
-            report: dict[str, Any] | None = None
+            report: Report | None = None
             try:
                 report = self._work(task, span, stop)
             except Exception as exc:  # the piece gets another attempt
@@ -161,7 +162,7 @@ class Worker:
 
         return work
 
-    def _work(self, task: Task, span: Span | None, stop: threading.Event) -> dict[str, Any] | None:
+    def _work(self, task: Task, span: Span | None, stop: threading.Event) -> Report | None:
         counter = _Counter(lambda frames: self._send(Advanced(self._name, task.video, frames)))
         try:
             if span is not None:
@@ -169,7 +170,7 @@ class Worker:
                 return None
             assert task.run is not None
             with task.share.errors_told_apart():
-                return asdict(self._session.run(**task.run, stop=stop, progress=counter))
+                return self._session.run(**task.run, stop=stop, progress=counter)
         finally:
             counter.report()
 

@@ -16,8 +16,8 @@ import numpy as np
 from segmentation.errors import InputError
 from segmentation.flow.threads import opencv_threads
 from segmentation.frames import MaskedBatch, Planes, VideoInfo
-from segmentation.frames.byte_source import Input, opened_source
 from segmentation.frames.instances import FrameInstances
+from segmentation.frames.source import Input, Source, opened, source_of
 from segmentation.gpu.errors import gpu_errors
 from segmentation.media.planes import rgb_of
 from segmentation.options.config import Config
@@ -88,21 +88,24 @@ class MaskedFrame:
         return make_detections(self.instances, self._info.upright_size, self._labels)
 
 
-def masked_frames(resources: Resources, given: Input | Moment, config: Config) -> Generator[MaskedFrame, None, None]:
+def masked_frames(
+    resources: Resources, given: Input | Source | Moment, config: Config
+) -> Generator[MaskedFrame, None, None]:
     """Yields the frames of `given`. Everything is opened at the first frame, and closed with the generator.
 
     Raises as `Segmenter.frames`.
     """
     with ExitStack() as exits:
         if isinstance(given, Moment):
-            opened = open_run(resources, given.video.path, given.config(config), exits, info=given.video.info)
+            run = open_run(resources, given.video.info.source, given.config(config), exits, info=given.video.info)
         else:
-            source = exits.enter_context(opened_source(given, threading.Event()))
+            stop = threading.Event()
+            source = exits.enter_context(opened(source_of(given, stop), stop))
             check_live(source, config)
-            opened = open_run(resources, source, config, exits)
-        info, plan, pix_fmt, choices = opened.info, opened.plan, opened.plan.pix_fmt, opened.choices
-        overlap = opened.overlap(exits)
-        stages = exits.enter_context(MaskStages(resources, opened, pix_fmt))
+            run = open_run(resources, source, config, exits)
+        info, plan, pix_fmt, choices = run.info, run.plan, run.plan.pix_fmt, run.choices
+        overlap = run.overlap(exits)
+        stages = exits.enter_context(MaskStages(resources, run, pix_fmt))
         exits.enter_context(opencv_threads.one_a_frame(busy=stages.masks.workers > 1))
         decoder: Decoder | None = None
         with gpu_errors():
@@ -115,7 +118,7 @@ def masked_frames(resources: Resources, given: Input | Moment, config: Config) -
                 batches = iter(decoder)
             decoded = stages.clock.steps("decode", within_limit(info, batches))
             decoded = overlap(decoded, "decoded") if info.live is None else decoded
-        steps = make_mask_steps(resources, opened, plan, choices.kept, stages.transfer, stages.masks.memory)
+        steps = make_mask_steps(resources, run, plan, choices.kept, stages.transfer, stages.masks.memory)
         frames = unknown = 0
         for batch in overlap(stages.masks.finished(decoded, stages.on_host, overlap, steps), "masked"):
             if info.live is not None:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from segmentation.errors import ConfigError, InputError
-from segmentation.frames.byte_source import ByteSource
-from segmentation.live.address import is_live, source_label
+from segmentation.frames.source import Source
 from segmentation.options.config import Config
 from segmentation.options.instances import Pick
 from segmentation.options.review import Named
@@ -19,7 +18,7 @@ _LISTS = "--results FILE --results-format mot lists"
 _LATER = 0.5  # seconds after the time in which the person may get an id
 
 
-def with_picked(resources: Resources, source: str | ByteSource, config: Config) -> Config:
+def with_picked(resources: Resources, source: Source, config: Config) -> Config:
     """Returns the options with ids in place of points, for a run that sees the same frames from the first on.
 
     The stretch up to the last of the times is followed once more for that, without an output, since the ids have to be
@@ -32,7 +31,7 @@ def with_picked(resources: Resources, source: str | ByteSource, config: Config) 
         picks[config.pick] = Pick.parse(config.pick)
     if not picks:
         return config
-    if isinstance(source, ByteSource) or is_live(source):
+    if source.stream is not None or source.is_live:
         raise ConfigError(f"pick {next(iter(picks))}: the input is read twice, so it must be a file; name an id, id:N")
     for text, pick in picks.items():
         _check(config, text, pick)
@@ -47,7 +46,7 @@ def with_picked(resources: Resources, source: str | ByteSource, config: Config) 
         if not found[text]:
             shows = _LISTS if config.anonymize else "--effect overlay --track balanced shows"
             raise InputError(
-                f"{source_label(source)}: nobody is at {pick.point[0]:g},{pick.point[1]:g} at {pick.time:g} s; "
+                f"{source.label}: nobody is at {pick.point[0]:g},{pick.point[1]:g} at {pick.time:g} s; "
                 f"{shows} who is where"
             )
     if config.pick is not None:
@@ -66,7 +65,7 @@ def _check(config: Config, text: str, pick: Pick) -> None:
         raise ConfigError(f"{option} {text}: its time is not in the stretch that is processed")
 
 
-def _found_ids(resources: Resources, source: str, config: Config, picks: Mapping[str, Pick]) -> dict[str, int]:
+def _found_ids(resources: Resources, source: Source, config: Config, picks: Mapping[str, Pick]) -> dict[str, int]:
     """Returns the ids of the instances at the points in the frames that are shown at the times, or soon after.
 
     That is 0 for none.

@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.errors import ConfigError, InputError, OutputError, hide_secrets, one_line
+from segmentation.errors import ConfigError, InputError, OutputError, one_line
+from segmentation.frames.picture_names import PICTURES
 from segmentation.frames.sinks import FinishedBatch
-from segmentation.media.containers import PICTURES
 from segmentation.media.pictures.still import Pixels, Still, encode_still, read_still
 from segmentation.options.config import OPTIONS, Config
 from segmentation.options.keywords import PictureOptions, Quality
 from segmentation.options.table import Of
 from segmentation.pipeline.found import nothing_found
 from segmentation.pipeline.report import Report
+from segmentation.pipeline.request import RunRequest
 from segmentation.pipeline.result_files.results import Results
-from segmentation.pipeline.run import Request
 from segmentation.sessions.pictures import Applied, Pictures
 from segmentation.system.access import Access
 from segmentation.system.atomic_file import PendingFile
@@ -48,10 +48,10 @@ _REFUSED = {
 class PictureRun:
     """Takes one picture through the network, once."""
 
-    def __init__(self, pictures: Pictures, source: str, target: Path, access: Access, request: Request) -> None:
-        """`source` and `target` are those of `request`, `access` has its limits."""
+    def __init__(self, pictures: Pictures, target: Path, access: Access, request: RunRequest) -> None:
+        """`target` is that of `request`, and `access` has its limits."""
         self._pictures, self._request = pictures, request
-        self._source, self._target, self._access = source, target, access
+        self._source, self._target, self._access = request.source, target, access
         paths = (target, *(Path(path) for _, path in request.config.also))
         self._outputs = list(zip(request.config.effects, paths, strict=True))
 
@@ -66,7 +66,7 @@ class PictureRun:
             still = read_still(self._source, self._access)
             read = time.perf_counter()
             self._tell(still)
-            effects, name = [effect for effect, _ in self._outputs], hide_secrets(self._source)
+            effects, name = [effect for effect, _ in self._outputs], self._source.label
             applied = self._pictures.apply(still.rgb, of_picture, effects, name)
             masked = time.perf_counter()
             for file, made, (effect, _) in zip(files, applied.pictures, self._outputs, strict=True):
@@ -78,11 +78,11 @@ class PictureRun:
         end = time.perf_counter()
         found = applied.shown.found is not None and bool(applied.shown.found.any())  # by the network, not by regions
         if not found:
-            log.warning("%s: %s", hide_secrets(self._source), nothing_found(applied.classes, 1))
+            log.warning("%s: %s", self._source.label, nothing_found(applied.classes, 1))
         if self._request.progress is not None:
             self._request.progress(1, 1)
         return Report(
-            input=hide_secrets(self._source),
+            input=self._source.label,
             output=str(self._target),
             also=tuple(str(path) for _, path in self._outputs[1:]),
             frames=1,
@@ -105,7 +105,7 @@ class PictureRun:
         Saved masks are refused by `Pictures.config`.
         """
         if self._request.stop.is_set():
-            raise InputError(f"{self._source}: stopped before the first frame; nothing was written")
+            raise InputError(f"{self._source.text}: stopped before the first frame; nothing was written")
         for name, reason in _REFUSED.items():
             if getattr(config, name):
                 raise ConfigError(f"{OPTIONS[name].title}: {reason}")
@@ -132,7 +132,7 @@ class PictureRun:
     def _tell(self, still: Still) -> None:
         """Says what of the picture the outputs lack."""
         if still.bits > 8:
-            log.warning("%s: %d bits a sample become 8", self._source, still.bits)
+            log.warning("%s: %d bits a sample become 8", self._source.text, still.bits)
         if still.alpha is not None:
             for effect, path in self._outputs:
                 if path.suffix.lower() in (".jpg", ".jpeg") and effect.kind != "mask":

@@ -18,6 +18,7 @@ from segmentation.errors import ConfigError, InputError, ModelError
 from segmentation.flow.threads import StageThreads, opencv_threads
 from segmentation.frames import FULL, Color, Frame, FrameBatch, MaskedBatch, Plane, VideoInfo
 from segmentation.frames.host_array import on_host
+from segmentation.frames.source import Source
 from segmentation.gpu.errors import gpu_errors
 from segmentation.media.opening.stream_properties import SMPTE170M
 from segmentation.models.model import Model
@@ -219,7 +220,7 @@ def _info(picture: Rgb) -> VideoInfo:
     """Describes a picture as a video of one frame."""
     height, width = picture.shape[:2]
     return VideoInfo(
-        path="picture",
+        source=Source("picture", "bytes", "picture"),
         stream_index=0,
         width=width,
         height=height,

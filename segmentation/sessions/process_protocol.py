@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from segmentation.frames.latency import Histogram
+from segmentation.frames.source import Source
 from segmentation.media.output_stream import OutputAddress
 from segmentation.options.config import Config
 from segmentation.pipeline.report import Report
@@ -26,7 +27,7 @@ class Begin:
     """To the process: one more run."""
 
     number: int
-    source: str
+    source: Source
     target: Path | OutputAddress | None
     config: Config
 

@@ -17,8 +17,7 @@ from multiprocessing.connection import Connection
 
 from segmentation.errors import reported
 from segmentation.flow.threads import interrupt
-from segmentation.live.address import is_live, source_label
-from segmentation.pipeline.run import Request
+from segmentation.pipeline.request import RunRequest
 from segmentation.pipeline.stream_status import StreamMonitor
 from segmentation.sessions.process_protocol import (
     Advanced,
@@ -73,7 +72,7 @@ class _RunWorker:
             case Begin():
                 stop = self._stops[message.number] = threading.Event()
                 thread = self._thread(self._run, message, stop)
-                if not is_live(message.source):
+                if not message.source.is_live:
                     self._of_files[message.number] = thread
                 self._begin(thread, message)
             case Stop(number):
@@ -113,7 +112,7 @@ class _RunWorker:
             thread.start()
         except RuntimeError as exc:
             self._forget(message.number)
-            self.send(Ended(message.number, None, reported(exc, source_label(message.source))))
+            self.send(Ended(message.number, None, reported(exc, message.source.label)))
 
     def _beside(self, work: Callable[..., None], *arguments: object) -> None:
         """Does something on a thread of its own, or at once where none can be started."""
@@ -151,10 +150,10 @@ class _RunWorker:
                 told, untold = time.monotonic(), None
 
         try:
-            with self._segmenter.streams.watch(begin.source) if is_live(begin.source) else nullcontext() as monitor:
+            with self._segmenter.streams.watch(begin.source) if begin.source.is_live else nullcontext() as monitor:
                 if monitor is not None:
                     self._monitors[number] = monitor
-                request = Request(begin.source, begin.target, begin.config, stop, advance, monitor)
+                request = RunRequest(begin.source, begin.target, begin.config, stop, advance, monitor)
                 report = self._segmenter.perform(request)
                 if monitor is not None:
                     self.send(StatusUpdate(number, monitor.status(), monitor.late))

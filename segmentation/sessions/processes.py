@@ -19,15 +19,14 @@ from pathlib import Path
 from typing import TypeAlias, Unpack
 
 from segmentation.errors import ConfigError, SegmentationError, one_line
-from segmentation.frames.byte_source import source_name
 from segmentation.frames.latency import Histogram, Latencies
+from segmentation.frames.source import Source
 from segmentation.gpu.discovery import visible_gpus
-from segmentation.live.address import is_live, source_label
 from segmentation.media.output_stream import OutputAddress
 from segmentation.options.config import Config
 from segmentation.options.keywords import Options
 from segmentation.pipeline.report import Report
-from segmentation.pipeline.run import Request
+from segmentation.pipeline.request import RunRequest
 from segmentation.pipeline.stream_status import StreamBoard, StreamMonitor, StreamStatus
 from segmentation.sessions.process_protocol import (
     Advanced,
@@ -56,7 +55,7 @@ _PATIENCE = 15.0  # seconds that a process gets to end its runs and to close its
 class _RemoteMonitor(StreamMonitor):
     """Holds the figures of a run in another process that this process has sent last."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: Source) -> None:
         super().__init__(source)
         self._late = Latencies().histogram()
         self._look: Callable[[float], bytes | None] | None = None
@@ -113,7 +112,7 @@ class _Process:
     def is_alive(self) -> bool:
         return not self._dead and self._process.is_alive()
 
-    def run(self, request: Request) -> Report:
+    def run(self, request: RunRequest) -> Report:
         """Runs a request there, and returns its report. Raises what the run raises."""
         number = next(self._numbers)
         self._runs[number] = queue.SimpleQueue()
@@ -125,8 +124,8 @@ class _Process:
             for known in (self._runs, self._monitors, self._pictures):
                 known.pop(number, None)
 
-    def _run(self, number: int, request: Request, inbox: queue.SimpleQueue[Advanced | Ended]) -> Report:
-        assert isinstance(request.source, str) and isinstance(request.target, Path | OutputAddress | None)
+    def _run(self, number: int, request: RunRequest, inbox: queue.SimpleQueue[Advanced | Ended]) -> Report:
+        assert isinstance(request.target, Path | OutputAddress | None)
         if isinstance(request.monitor, _RemoteMonitor):
             self._monitors[number] = request.monitor
             request.monitor.follow(lambda patience: self._picture(number, patience))
@@ -141,8 +140,7 @@ class _Process:
             except queue.Empty:
                 if self._dead and inbox.empty():
                     raise _Died(
-                        f"{source_label(request.source)}: the process that ran it {self._process.describe_death()}; "
-                        "start again"
+                        f"{request.source.label}: the process that ran it {self._process.describe_death()}; start again"
                     ) from None
                 continue
             if isinstance(message, Advanced):
@@ -231,15 +229,16 @@ class Processes(Segmenter):
     def streams(self) -> StreamBoard:
         return self._board
 
-    def perform(self, request: Request) -> Report:
+    def perform(self, request: RunRequest) -> Report:
         """Makes a run in one of the processes. Raises `ConfigError` for inputs, outputs and options that can't go."""
-        if not isinstance(request.source, str):
-            label = source_name(request.source)
-            raise ConfigError(f"{label}: an input is a file or an address with --processes; leave it out for others")
+        if request.source.stream is not None:
+            raise ConfigError(
+                f"{request.source.text}: an input is a file or an address with --processes; leave it out for others"
+            )
         if not isinstance(request.target, Path | OutputAddress | None):
             raise ConfigError("processes: an output is a file or an address there, no pipe and no file object")
         _check_sendable(request.config, "processes")
-        live, request = is_live(request.source), replace(request, config=self._config_there(request.config))
+        live, request = request.source.is_live, replace(request, config=self._config_there(request.config))
         with self._processes.lent() as process:
             try:
                 return process.run(request)

@@ -4,12 +4,12 @@ import threading
 from dataclasses import replace
 from typing import Unpack
 
-from segmentation.frames.byte_source import Input
+from segmentation.frames.source import Input
 from segmentation.media.output_stream import Output
 from segmentation.options.config import Config
 from segmentation.options.keywords import Options
 from segmentation.pipeline.report import Report
-from segmentation.pipeline.run import Progress
+from segmentation.pipeline.request import Progress
 from segmentation.sessions.session import Segmenter
 
 

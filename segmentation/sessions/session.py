@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Self, Unpack, overload
 
 from segmentation.errors import ConfigError, DeviceMemoryError
 from segmentation.flow.trace import tracing
-from segmentation.frames.byte_source import ByteSource, Input, opened_source, source_name
-from segmentation.live.address import is_live, source_label
-from segmentation.media.containers import PICTURES
+from segmentation.frames.picture_names import PICTURES
+from segmentation.frames.source import Input, Source, opened, source_of
 from segmentation.media.output_stream import Output, OutputStream, Target, as_target
 from segmentation.media.pictures.still import is_still
 from segmentation.options.access import access_of
@@ -31,8 +30,9 @@ from segmentation.pipeline.output_paths import (
     with_name,
 )
 from segmentation.pipeline.report import Report
+from segmentation.pipeline.request import Progress, RunRequest
 from segmentation.pipeline.resources import Resources
-from segmentation.pipeline.run import Progress, Request, segment_once
+from segmentation.pipeline.run import segment_once
 from segmentation.pipeline.stream_status import StreamBoard
 from segmentation.sessions.frame_iterator import MaskedFrame, masked_frames
 from segmentation.sessions.open_video import Moment
@@ -95,43 +95,43 @@ class Segmenter:
         if unknown:
             raise TypeError(f"{', '.join(sorted(unknown))}: belongs to the whole session; give it to Segmenter()")
         config, stop = replace(self.config, **options), stop or threading.Event()
-        live = isinstance(input, str | Path) and is_live(str(input))
-        with self.streams.watch(str(input)) if live else nullcontext() as monitor:
-            config = with_name(config, input)
-            target = _target(input, output, config)
+        given = source_of(input, stop)
+        with self.streams.watch(given) if given.is_live else nullcontext() as monitor:
+            config = with_name(config, given)
+            target = _target(given, output, config)
             check_results(config)
-            check_names(str(input) if isinstance(input, str | Path) else None, target, config)
-            with opened_source(input, stop) as source:
+            check_names(given, target, config)
+            with opened(given, stop) as source:
                 check_streams(source, target, config)
-                report = self.perform(Request(source, target, config, stop, progress, monitor))
+                report = self.perform(RunRequest(source, target, config, stop, progress, monitor))
             if monitor is not None:
                 monitor.finished(report)
                 trim_heap()
             return report
 
-    def perform(self, request: Request) -> Report:
+    def perform(self, request: RunRequest) -> Report:
         """Does what `run` was asked for; again with smaller batches where the GPU's memory is full."""
         source, target, config = request.source, request.target, request.config
-        match source, target:
-            case str(), Path() if target.suffix.lower() in PICTURES and not is_live(source):
+        named = source.stream is None and not source.is_live
+        match target:
+            case Path() if named and target.suffix.lower() in PICTURES:
                 access = access_of(config, request.stop)
                 if is_still(source, access):
-                    return PictureRun(self._pictures, source, target, access, request)()
-            case str(), None if default_output(source).suffix.lower() in PICTURES and not is_live(source):
+                    return PictureRun(self._pictures, target, access, request)()
+            case None if named and default_output(source).suffix.lower() in PICTURES:
                 if is_still(source, access_of(config, request.stop)):
-                    raise ConfigError(f"{source}: is a picture, which is always written too; leave out --no-video")
+                    raise ConfigError(f"{source.text}: is a picture, which is always written too; leave out --no-video")
         config = with_picked(self._resources, source, config)
         request = replace(request, config=config)
         while True:
             try:
-                with tracing(config, source_label(source_name(source))) as trace:
+                with tracing(config, source.label) as trace:
                     return segment_once(self._resources, request, trace)
             except BaseException as exc:
                 forget(exc)
-                once = isinstance(source, ByteSource) and not source.seekable
-                if once or not isinstance(exc, DeviceMemoryError):
+                if source.is_read_once or not isinstance(exc, DeviceMemoryError):
                     raise
-                halve_batch(self._resources, config, source_label(source_name(source)), exc)
+                halve_batch(self._resources, config, source.label, exc)
 
     @overload
     def masks(self, frames: Picture, *, refine: bool | None = None) -> Mask: ...
@@ -200,11 +200,11 @@ class Segmenter:
         self.close()
 
 
-def _target(input: Input, output: Output | OutputStream | None, config: Config) -> Target | None:
+def _target(source: Source, output: Output | OutputStream | None, config: Config) -> Target | None:
     """Returns what a run writes its video to, `None` without a video. Raises `ConfigError`."""
     check_output(output, config)
     if not config.video:
         return None
-    if output is None and not isinstance(input, str | Path):
+    if output is None and source.stream is not None:
         raise ConfigError("output: name a file or give a file object; a default exists for files alone")
-    return as_target(default_output(str(input), config) if output is None else fill_name(output, input), config)
+    return as_target(default_output(source, config) if output is None else fill_name(output, source), config)

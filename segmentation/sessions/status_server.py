@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 from segmentation.errors import ConfigError, SegmentationError, one_line
 from segmentation.frames.latency import BOUNDS
-from segmentation.live.address import is_file
+from segmentation.frames.source import Source
 from segmentation.pipeline.stream_status import StreamBoard, StreamMonitor, StreamStatus
 from segmentation.sessions import workers_status
 from segmentation.sessions.bounded_server import MOST, BoundedServer
@@ -157,7 +157,7 @@ class StatusServer:
             name = address = None
         if not isinstance(name, str) or not isinstance(address, str):
             return _error(HTTPStatus.BAD_REQUEST, 'send {"name": "...", "address": "rtsp://..."}')
-        if is_file(address):  # who may add a stream may not read this machine's files
+        if Source.parse(address).scheme == "file":  # who may add a stream may not read this machine's files
             return _error(HTTPStatus.BAD_REQUEST, "a file of this machine is no stream")
         return _changed(partial(self._control.add, name, address))
 

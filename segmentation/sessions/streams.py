@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Literal, Unpack
 
 from segmentation.errors import ConfigError, SegmentationError, one_line, reported
-from segmentation.live.address import named
+from segmentation.frames.source import named
 from segmentation.media.output_stream import Output
 from segmentation.options.config import Config
 from segmentation.options.keywords import Options, RunOptions
@@ -76,7 +76,7 @@ class Streams:
         stop = threading.Event()
 
         def work() -> None:
-            self._run(name, source, output, stop, options)
+            self._run(name, source.text, output, stop, options)
 
         thread = threading.Thread(target=work, name=f"segmentation-{name}", daemon=True)
         with self._lock:

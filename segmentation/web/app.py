@@ -27,7 +27,7 @@ from starlette.responses import (
 from starlette.routing import Match, Route
 
 from segmentation.errors import ConfigError, SegmentationError, hide_secrets, reported
-from segmentation.media.opening.open_input import is_url
+from segmentation.frames.source import is_url
 from segmentation.sessions.prometheus import CONTENT_TYPE, head, labels
 from segmentation.web.events import Changes
 from segmentation.web.guard import COOKIE, Guard, cookie_of, same

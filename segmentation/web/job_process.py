@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from segmentation.errors import InputError, reported
+from segmentation.frames.source import is_url
 from segmentation.media.opening.download import DownloadError, HttpFile
-from segmentation.media.opening.open_input import is_url
 from segmentation.options.config import Config
 from segmentation.options.keywords import Options
 from segmentation.pipeline.output_paths import default_output
@@ -53,8 +53,9 @@ def _run(
     if target is None:
         folder.mkdir(mode=0o700, exist_ok=True)
     output = folder / default_output(name, config).name if target is None else Path(target)
-    given = _fetched(source, name) if is_url(source) else source
-    made = Segmenter(config) if workers is None or is_url(source) else Workers(workers, config)
+    remote = is_url(source)
+    given = _fetched(source, name) if remote else source
+    made = Segmenter(config) if workers is None or remote else Workers(workers, config)
     with made as session:
         report = session.run(given, output, progress=lambda done, expected: link.send(("frames", done, expected)))
     link.send(("frames", report.frames, report.frames))  # the last call is a while ago

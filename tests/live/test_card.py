@@ -5,6 +5,7 @@ import pytest
 from videos import video_info
 
 from segmentation.frames import FORMATS, Color, Frame, FrameBatch
+from segmentation.frames.source import Source
 from segmentation.live.card import card, lost_card, with_card
 
 
@@ -31,8 +32,10 @@ def test_words_are_in_the_middle_and_upright_after_the_rotation() -> None:
 
 def test_an_address_is_not_shown() -> None:
     """The picture's size is the same whatever the camera's address is, so it can't be on it."""
-    address, other = (lost_card(video_info(path=path), "yuv420p")[0] for path in ("rtsp://10.0.0.7/s", "/dev/video3"))
-    named = lost_card(video_info(path="hall"), "yuv420p")[0]
+    address, other = (
+        lost_card(video_info(source=Source.parse(text)), "yuv420p")[0] for text in ("rtsp://10.0.0.7/s", "/dev/video3")
+    )
+    named = lost_card(video_info(source=Source.parse("hall=rtsp://10.0.0.7/s")), "yuv420p")[0]
     assert (address > 100).sum() == pytest.approx((other > 100).sum(), rel=0.1)
     assert not np.array_equal(named, address)
 

@@ -19,6 +19,7 @@ from rtsp_server import RtspServer
 from segmentation.frames import VideoInfo
 from segmentation.frames.live_frames import LiveFrames
 from segmentation.frames.packet_decoder import PictureOrder
+from segmentation.frames.source import Source
 from segmentation.live import decoding as live_decoding
 from segmentation.live.reader import probe_any
 from segmentation.system.access import Access
@@ -27,7 +28,7 @@ ACCESS: dict[str, Any] = {"stall": 0.6, "reconnect": (0.1, 0.2), "max_delay": 60
 GO_ON = threading.Event()
 
 
-class Source:
+class Reading:
     """Reads a live source whose pipeline has a decoder of its own, and keeps number and maker of each frame."""
 
     def __init__(self, info: VideoInfo, frames: LiveFrames) -> None:
@@ -60,11 +61,11 @@ class Source:
 
 
 @contextmanager
-def reading(address: str, **options: Any) -> Iterator[Source]:
-    info = probe_any(address, Access(**{**ACCESS, **options}))
+def reading(address: str, **options: Any) -> Iterator[Reading]:
+    info = probe_any(Source.parse(address), Access(**{**ACCESS, **options}))
     assert info.live is not None
     try:
-        yield Source(info, info.live)
+        yield Reading(info, info.live)
     finally:
         info.live.close()
         counts = info.live.counts()
@@ -85,7 +86,7 @@ def test_the_change_is_at_a_keyframe_and_all_frames_come_once(camera: RtspServer
         time.sleep(0.01)
 
 
-def _sent(camera: RtspServer, source: Source) -> list[int]:
+def _sent(camera: RtspServer, source: Reading) -> list[int]:
     return [number for number in camera.sent if source.numbers[0] <= number <= source.numbers[-1]]
 
 

@@ -33,6 +33,7 @@ from segmentation import BackendError, Config, ConfigError, InputError, Report, 
 from segmentation.cli.console import ConsoleHandler
 from segmentation.errors import LacksEngine
 from segmentation.frames.live_frames import LiveFrames
+from segmentation.frames.source import Source
 from segmentation.gpu.discovery import GpuInfo
 from segmentation.live.reader import LiveReader, probe_any
 from segmentation.pipeline.planning import plan
@@ -414,7 +415,7 @@ def test_a_source_that_cant_be_opened_is_one_line(
 def test_a_server_that_lets_nobody_get_anywhere_is_one_line(scheme: str, kind: str) -> None:
     faults = r"silent for 0\.5 s \(--stall\)|sends nothing that FFmpeg can read|Connection reset by peer|Broken pipe"
     with HostileServer(scheme, kind) as server, pytest.raises(InputError, match=faults):
-        LiveReader(server.url, Access(stall=0.5)).describe()
+        LiveReader(Source.parse(server.url), Access(stall=0.5)).describe()
 
 
 @pytest.mark.parametrize("auth", ["Basic", "Digest"])
@@ -518,7 +519,7 @@ def test_where_the_gpu_lacks_nvenc_the_line_names_who_encodes(
     monkeypatch.setattr(plan, "find_gpu", lambda: GpuInfo("NVIDIA H200", (9, 0)))
     monkeypatch.setattr(plan, "device_index", lambda config: 0)
     monkeypatch.setattr(plan, "nvenc_engine", lacks)
-    info = probe_any(camera.url(), Access())
+    info = probe_any(Source.parse(camera.url()), Access())
     assert info.live is not None
     try:
         config = Config(model=keep, decode="live", preprocess="opencv", postprocess="opencv")

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from segmentation import Segmenter
-from segmentation.live.address import file_address
+from segmentation.frames.source import file_address
 
 RATE, GOP, FRAMES, SIZE = 60, 20, 60, (320, 192)
 LEN = 188  # bytes of a packet of MPEG-TS

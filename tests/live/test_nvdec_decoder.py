@@ -28,6 +28,7 @@ from segmentation.errors import InputError
 from segmentation.frames import FORMATS, FrameBatch, packet_decoder
 from segmentation.frames.live_frames import LiveFrame, LiveFrames
 from segmentation.frames.packet_decoder import DevicePicture
+from segmentation.frames.source import Source
 from segmentation.live import decoding as live_decoding
 from segmentation.live.reader import probe_any
 from segmentation.options.config import Config
@@ -135,7 +136,7 @@ def pool(side: str) -> Iterator[CountingPool]:
 def decoding(
     side: str, address: str, pool: NvdecSessionPool | None = None, *, stall: float = 0.6, **options: Any
 ) -> Iterator[Seen]:
-    info = probe_any(address, Access(**ACCESS, stall=stall))
+    info = probe_any(Source.parse(address), Access(**ACCESS, stall=stall))
     live = info.live
     assert live is not None
     decoder = _decoder(side, info, pool, options)

@@ -18,7 +18,7 @@ from program import cli
 from videos import Synthetic
 
 from segmentation import InputError, Report, Segmenter, Streams
-from segmentation.live.address import file_address
+from segmentation.frames.source import file_address
 
 HLS: dict[str, Any] = {"allow": ("playlists",), "max_delay": 10.0}
 

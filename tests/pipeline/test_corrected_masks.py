@@ -12,7 +12,7 @@ from program import cli
 from projects import write_project
 
 from segmentation import Segmenter, segment
-from segmentation.cli.inputs.find_inputs import Source
+from segmentation.cli.inputs.find_inputs import find_inputs
 from segmentation.cli.inputs.jobs import make_jobs
 from segmentation.errors import ConfigError, InputError
 from segmentation.options.config import Config
@@ -126,4 +126,4 @@ def test_what_does_not_fit_is_refused_in_one_line(video: Path, project: Path, tm
         segmenter.masks(np.zeros((64, 64, 3), np.uint8))
     assert [path.name for path in tmp_path.glob("a.*")] == []
     with pytest.raises(ConfigError, match="is of one video"):
-        make_jobs([Source("a.mp4"), Source("b.mp4")], None, Config(project=project))
+        make_jobs(find_inputs(["https://x/a.mp4", "https://x/b.mp4"]).sources, None, Config(project=project))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rtsp_server import PASSWORD, USER, RtspServer
 
 from segmentation import Streams, StreamStatus
+from segmentation.frames.source import Source
 from segmentation.pipeline.stream_status import StreamBoard
 
 TIMEOUT = 240.0  # seconds: far more than anything here takes
@@ -103,9 +104,9 @@ def test_small_pictures_are_those_of_the_output(
 
 def test_ended_streams_are_not_kept_for_ever() -> None:
     board = StreamBoard()
-    running = board.begin("hall=rtsp://127.0.0.1/cam")
+    running = board.begin(Source.parse("hall=rtsp://127.0.0.1/cam"))
     for number in range(300):
-        board.begin(f"n{number}=rtsp://127.0.0.1/cam").failed(OSError("gone"))
+        board.begin(Source.parse(f"n{number}=rtsp://127.0.0.1/cam")).failed(OSError("gone"))
     names = [monitor.name for monitor in board.monitors]
     assert running.name in names and "n299" in names and "n0" not in names and len(names) < 150
 

@@ -23,6 +23,7 @@ from rtsp_server import PASSWORD, USER, RtspServer
 
 from segmentation import ConfigError, Streams, StreamStatus
 from segmentation.frames.latency import BOUNDS, Latencies
+from segmentation.frames.source import Source
 from segmentation.pipeline.stream_status import StreamBoard, StreamMonitor
 from segmentation.sessions import bounded_server, status_server
 from segmentation.sessions.status_server import TOKEN, StatusServer, metrics
@@ -236,7 +237,7 @@ def test_who_drips_is_hung_up_on(client: Client, monkeypatch: pytest.MonkeyPatch
 def test_requests_for_pictures_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status_server, "_PATIENCE", 10.0 * TIMEOUT)
     board = StreamBoard()
-    monitor = board.begin("hall=rtsp://h/x")  # which shows no picture
+    monitor = board.begin(Source.parse("hall=rtsp://h/x"))  # which shows no picture
     request = b"GET /streams/hall.jpg HTTP/1.0\r\nHost: localhost\r\n\r\n"
     with StatusServer("127.0.0.1:0", board) as server:
         client = Client(server.url)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from segmentation.frames import FORMATS, Color, Frame, FrameBatch, Planes, VideoInfo
 from segmentation.frames.orientation import UPRIGHT, Orientation
+from segmentation.frames.source import Source
 from segmentation.models.model import Model
 
 MODEL = Model(
@@ -44,7 +45,7 @@ def make_info(width: int, height: int, color: Color, shown: Orientation | int = 
     """Describes a video that is shown so; a number is degrees counter-clockwise."""
     orientation = shown if isinstance(shown, Orientation) else Orientation(shown // 90)
     return VideoInfo(
-        path="test.mp4",
+        source=Source.parse("test.mp4"),
         stream_index=0,
         width=width,
         height=height,

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.frames import LIMITED, Color, VideoInfo
+from segmentation.frames.source import Source
 from segmentation.media.opening.open_input import open_input
 from segmentation.system.cores import kept_scheduling
 
@@ -280,7 +281,7 @@ def real_frames(path: Path, count: int, *, size: tuple[int, int], pix_fmt: str) 
 def video_info(size: tuple[int, int] = (96, 64), **others: Any) -> VideoInfo:
     """What `probe` would say of a video that nobody has made: 30 fps, BT.709, limited range."""
     fields: dict[str, Any] = dict(
-        path="synthetic",
+        source=Source.parse("synthetic"),
         stream_index=0,
         width=size[0],
         height=size[1],

@@ -28,7 +28,7 @@ from segmentation.frames import Frame, FrameBatch
 from segmentation.media.muxer import Muxer
 from segmentation.media.opening.probe import probe
 from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS, Implementation
-from segmentation.pipeline.run import Progress
+from segmentation.pipeline.request import Progress
 from segmentation.stages.encode.segments import SegmentEncoder
 from segmentation.stages.inference import GPU_BATCH
 from segmentation.system.shared_memory import SharedPlanes

@@ -21,7 +21,7 @@ from segmentation.cli.inputs.standard_streams import STANDARD, lines_out, video_
 from segmentation.cli.progress import BatchProgress
 from segmentation.cli.signals import Received
 from segmentation.errors import ConfigError, SegmentationError, reported
-from segmentation.live.address import source_label
+from segmentation.frames.source import Source
 from segmentation.pipeline.report import Report
 from segmentation.sessions.session import Segmenter
 
@@ -44,7 +44,7 @@ class OutOfTime(SegmentationError):
 class Outcome:
     """Holds the end of one input: a report, an error, or neither if it was skipped."""
 
-    source: str
+    source: Source
     target: Path | None = None
     report: Report | None = None
     error: SegmentationError | None = None
@@ -55,10 +55,10 @@ class Outcome:
         if self.report is not None:
             return json.dumps(asdict(self.report))
         if self.error is not None:
-            about = {"input": source_label(self.source), "error": str(self.error), "exit_code": self.error.exit_code}
+            about = {"input": self.source.label, "error": str(self.error), "exit_code": self.error.exit_code}
             return json.dumps(about)
         output = None if self.target is None else str(self.target)
-        return json.dumps({"input": source_label(self.source), "output": output, "skipped": True})
+        return json.dumps({"input": self.source.label, "output": output, "skipped": True})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class Batch:
     _jobs: list[Job] = field(default_factory=list)  # all so far
     _progress: BatchProgress | None = None  # while the jobs are under way
 
-    def __call__(self, jobs: Sequence[Job], missing: Sequence[tuple[str, SegmentationError]]) -> list[int]:
+    def __call__(self, jobs: Sequence[Job], missing: Sequence[tuple[Source, SegmentationError]]) -> list[int]:
         """Runs all jobs, or those before `stop`; returns their exit codes, those of `missing` inputs first."""
         begin = time.monotonic()
         outcomes: list[Outcome] = []
@@ -98,7 +98,7 @@ class Batch:
 
     def add(self, job: Job) -> None:
         """Begins a live source beside those under way. Raises `ConfigError` if one of them has its name."""
-        name = source_label(job.source)
+        name = job.source.label
         if any(monitor.name == name and not monitor.ended for monitor in self.segmenter.streams.monitors):
             raise ConfigError(f"{name}: is under way already; remove it first, or give another name")
         if self._progress is None or self.received.stop.is_set():
@@ -111,13 +111,15 @@ class Batch:
     def remove(self, name: str) -> None:
         """Ends a live source with complete files, without waiting for that. Raises `ConfigError`."""
         under_way = {monitor.name for monitor in self.segmenter.streams.monitors if not monitor.ended}
-        jobs = [job for job in self._jobs if source_label(job.source) == name and name in under_way]
+        jobs = [job for job in self._jobs if job.source.label == name and name in under_way]
         if not jobs:
             raise ConfigError(f"{name}: no such stream is under way")
         for job in jobs:
             job.stop.set()
 
-    def _outcomes(self, missing: Sequence[tuple[str, SegmentationError]], progress: BatchProgress) -> Iterator[Outcome]:
+    def _outcomes(
+        self, missing: Sequence[tuple[Source, SegmentationError]], progress: BatchProgress
+    ) -> Iterator[Outcome]:
         """Yields the end of each input as it comes."""
         yield from (Outcome(source, error=error) for source, error in missing)
         alone = len(self._jobs) == 1
@@ -126,14 +128,14 @@ class Batch:
             return self._run(job, progress, alone=alone)
 
         def failed(job: Job, exc: Exception) -> Outcome:
-            label = source_label(job.source)
+            label = job.source.label
             error = reported(exc, label)
             if not (alone or any(name in str(error) for name in (label, *map(str, job.written)))):
                 error = type(error)(f"{label}: {error}")  # else nobody could say whose it is
             return Outcome(job.source, error=error)
 
         def late(job: Job) -> Outcome:
-            text = f"{source_label(job.source)}: was ended after {self.timeout:g} s (--timeout); nothing was written"
+            text = f"{job.source.label}: was ended after {self.timeout:g} s (--timeout); nothing was written"
             return Outcome(job.source, error=OutOfTime(text))
 
         threads = in_threads(
@@ -168,7 +170,7 @@ class Batch:
         before = {path for path in job.written if files_of(path)}
         try:
             job.make_folders()
-            source = video_in(job.source)
+            source = video_in(job.source.text)
             target = job.address or (job.target and video_out(job.target, self.segmenter.config, self.stdout))
             options = job.options
             if str(options.get("results")) == STANDARD:
@@ -197,7 +199,7 @@ class Batch:
                 for place, numbers in report.counts.items():
                     say(f"{report.input}: {place}: {', '.join(f'{what} {count}' for what, count in numbers.items())}")
         else:
-            there = outcome.target or f"the results of {source_label(outcome.source)}"
+            there = outcome.target or f"the results of {outcome.source.label}"
             log.info("%s: exists already, skipped", there)
         if self.json:
             try:
@@ -264,12 +266,12 @@ def _nothing_in(report: Report) -> str:
     return "".join(f", {what} {count}" for what, count in counts.items() if count)
 
 
-def _sizes(source: str, report: Report) -> str:
+def _sizes(source: Source, report: Report) -> str:
     """Returns the size of the outputs and that of the input, if they are files."""
     written = sum(map(_size, _files(report)))
     if not written:
         return ""
-    return f", {_megabytes(written)}" + (f" (input: {_megabytes(_size(source))})" if os.path.isfile(source) else "")
+    return f", {_megabytes(written)}" + (f" (input: {_megabytes(source.size)})" if source.size else "")
 
 
 def _megabytes(size: int) -> str:

@@ -14,9 +14,9 @@ import av.error
 from segmentation.cli.inputs.standard_streams import is_stdin
 from segmentation.errors import ConfigError, InputError, hide_secrets, one_line
 from segmentation.frames.byte_source import is_fifo
-from segmentation.live.address import file_address, is_live
-from segmentation.media.containers import PICTURE_SUFFIXES, is_sequence
-from segmentation.media.opening.open_input import is_url, no_such_file, open_input, video_stream
+from segmentation.frames.picture_names import PICTURE_SUFFIXES
+from segmentation.frames.source import Source, file_address, named
+from segmentation.media.opening.open_input import no_such_file, open_input, video_stream
 
 VIDEO_SUFFIXES = frozenset(
     ".mp4 .m4v .mov .qt .mkv .webm .avi .divx .ts .mts .m2ts .m2t .mpg .mpeg .mpe .m1v .m2v .vob .flv .f4v .wmv .asf "
@@ -29,10 +29,10 @@ _NAMED = 3  # of the files that are left out
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FoundInput:
     """Holds an input, and the folder that it lies in, relative to the folder that was searched for it."""
 
-    path: str
+    source: Source
     folder: Path = Path()
 
 
@@ -40,8 +40,8 @@ class Source:
 class Inputs:
     """Holds all that the arguments stand for."""
 
-    sources: list[Source] = field(default_factory=list)
-    missing: list[tuple[str, InputError]] = field(default_factory=list)  # arguments without a video
+    sources: list[FoundInput] = field(default_factory=list)
+    missing: list[tuple[Source, InputError]] = field(default_factory=list)  # arguments without a video
     no_videos: list[str] = field(default_factory=list)
     earlier_outputs: list[str] = field(default_factory=list)
 
@@ -61,11 +61,11 @@ def find_inputs(arguments: Sequence[str], *, recursive: bool = False) -> Inputs:
     found = Inputs()
     for text in arguments:
         before = len(found.sources)
-        path = Path(text)
-        if is_url(text) or is_live(text) or is_stdin(text) or is_fifo(path):
-            found.sources.append(Source(text))
+        path, source = Path(text), Source.parse(text)
+        if source.is_url or source.is_live or is_stdin(text) or is_fifo(path):
+            found.sources.append(FoundInput(source))
         elif os.path.isdir(text) and not os.access(text, os.R_OK | os.X_OK):
-            found.missing.append((text, InputError(f"{text}: the folder may not be read; check its permissions")))
+            found.missing.append((source, InputError(f"{text}: the folder may not be read; check its permissions")))
             continue
         elif os.path.isdir(text):
             _add(found, _files(path, recursive=recursive), beside=path)
@@ -74,39 +74,43 @@ def find_inputs(arguments: Sequence[str], *, recursive: bool = False) -> Inputs:
             # `*.gif` says what is wanted; `clips/*` is like the folder.
             named = bool(Path(text).suffix) and not glob.has_magic(Path(text).suffix)
             _add(found, (match for match in matches if match.is_file() and not _hidden(match)), named=named)
-        elif is_sequence(text):
-            found.sources.append(Source(text))
+        elif source.is_pattern:
+            found.sources.append(FoundInput(source))
         elif os.path.exists(text):  # a device is refused when it is opened
             several = len(arguments) > 1  # a shell's `*.mp4` names earlier outputs too
             _add(found, [path], named=True, may_be_output=not several)
         else:
-            found.missing.append((text, _absence(text)))
+            found.missing.append((source, _absence(text)))
             continue
         if len(found.sources) == before and not os.path.isfile(text):  # a file is an earlier output, counted as such
-            found.missing.append((text, InputError(f"{text}: no videos or pictures there")))
+            found.missing.append((source, InputError(f"{text}: no videos or pictures there")))
     if not found.sources and not found.missing:
         text = arguments[0]
         found.missing.append(
-            (text, InputError(f"{text}: is an output of an earlier run, as all others; name it alone"))
+            (Source.parse(text), InputError(f"{text}: is an output of an earlier run, as all others; name it alone"))
         )
-    addresses = [s.path for s in found.sources if is_url(s.path) or is_live(s.path)]
-    once = {s.path if s.path in addresses else os.path.abspath(s.path): s for s in reversed(found.sources)}
+    once = {_place(one.source): one for one in reversed(found.sources)}
     found.sources = list(reversed(once.values()))
     return found
 
 
-def paced(source: Source) -> Source:
+def _place(source: Source) -> str:
+    """Returns the whole path of a file, and an address as it is."""
+    return source.text if source.is_url or source.is_live else os.path.abspath(source.text)
+
+
+def paced(found: FoundInput) -> FoundInput:
     """Returns a file as a live source that plays at the file's speed, named after the file.
 
     Raises `ConfigError` for an input that is no file.
     """
-    path = source.path
-    if is_live(path):
-        return source
-    if is_url(path) or not os.path.isfile(path):
+    path = found.source.text
+    if found.source.is_live:
+        return found
+    if not os.path.isfile(path):
         raise ConfigError(f"pace: plays files at their own speed, and {hide_secrets(path)} is none; leave out --pace")
     name = re.sub(r"[^\w.-]+", "-", Path(path).stem).strip("-.") or "video"
-    return Source(f"{name}={file_address(path)}", source.folder)
+    return FoundInput(named(name, file_address(path)), found.folder)
 
 
 def _absence(path: str) -> InputError:
@@ -119,7 +123,7 @@ def _absence(path: str) -> InputError:
         if not isinstance(exc, FileNotFoundError | NotADirectoryError):
             return InputError(f"{path}: cannot be opened ({one_line(exc)})")
     name, _, address = path.partition("=")
-    if is_live(address):
+    if Source.parse(address).is_live:
         return InputError(f"{path}: {name!r} is no name of a source; use letters, digits, '_', '-' and '.' alone")
     return no_such_file(path)
 
@@ -155,7 +159,8 @@ def _add(
         if ".segmented" in path.suffixes and not may_be_output:
             found.earlier_outputs.append(str(path))
         elif named or can_be_input(path):
-            found.sources.append(Source(str(path), path.parent.relative_to(beside) if beside is not None else Path()))
+            folder = path.parent.relative_to(beside) if beside is not None else Path()
+            found.sources.append(FoundInput(Source.parse(path), folder))
         else:
             found.no_videos.append(str(path))
 

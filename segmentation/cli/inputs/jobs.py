@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from segmentation.cli.inputs.find_inputs import VIDEO_SUFFIXES, Source
+from segmentation.cli.inputs.find_inputs import VIDEO_SUFFIXES, FoundInput
 from segmentation.cli.inputs.standard_streams import STANDARD
 from segmentation.errors import ConfigError, hide_secrets
 from segmentation.frames.byte_source import is_fifo
-from segmentation.media.containers import CUTOUTS, NUMBER, PICTURES, numbered_name, numbers_of
-from segmentation.media.opening.open_input import is_url
+from segmentation.frames.picture_names import NUMBER, PICTURES, numbered_name, numbers_of
+from segmentation.frames.source import Source, is_url
+from segmentation.media.containers import CUTOUTS
 from segmentation.media.output_stream import is_output_address
 from segmentation.options.command import JOBS_ON_GPU
 from segmentation.options.config import Config
@@ -43,7 +44,7 @@ _RESULTS = {
 class Job:
     """Holds the input and the output of one run, and the options that differ from those of other runs."""
 
-    source: str
+    source: Source
     target: Path | None  # `None` without a video
     options: RunOptions
     folders: set[Path] = field(default_factory=set)  # to be made if they are missing
@@ -77,16 +78,16 @@ def jobs_at_a_time(config: Config) -> int:
 
 def longest_first(jobs: Sequence[Job]) -> list[Job]:
     """Returns the jobs by the size of their inputs, so that the last ones to end are short."""
-    return sorted(jobs, key=lambda job: os.path.getsize(job.source) if os.path.isfile(job.source) else 0, reverse=True)
+    return sorted(jobs, key=lambda job: job.source.size, reverse=True)
 
 
-def make_jobs(sources: Sequence[Source], output: str | None, config: Config) -> list[Job]:
+def make_jobs(inputs: Sequence[FoundInput], output: str | None, config: Config) -> list[Job]:
     """Returns a job for each input. `output` is a file, a folder, or an address that video is sent to.
 
     Raises `ConfigError` if two jobs have a file or an address in common, and for an output without a video.
     """
     check_output(output, config)
-    several = len(sources) > 1
+    several = len(inputs) > 1
     address = output if is_output_address(output) else None
     output = None if address else output
     if several and address is not None and NAME not in address:
@@ -99,26 +100,27 @@ def make_jobs(sources: Sequence[Source], output: str | None, config: Config) -> 
     if config.project is not None and several:
         raise ConfigError(f"--project {config.project}: is of one video; process the inputs apart")
     jobs: list[Job] = []
-    files = {_identity(source.path): source.path for source in sources if not is_url(source.path)}
-    owners: dict[Path, str] = {}
-    for source, target, whole in _targets(sources, output, config, folder=folder):
-        if config.video and os.path.exists(target) and files.get(_identity(target), source.path) != source.path:
-            raise ConfigError(f"{source.path}: its output {target} is an input too; name another with -o")
-        job = Job(source.path, target if config.video else None, {}, address=fill_name(address, source.path))
+    files = {_identity(one.source.text): one.source for one in inputs if not one.source.is_url}
+    owners: dict[Path, Source] = {}
+    for found, target, whole in _targets(inputs, output, config, folder=folder):
+        source = found.source
+        if config.video and os.path.exists(target) and files.get(_identity(target), source) != source:
+            raise ConfigError(f"{source.text}: its output {target} is an input too; name another with -o")
+        job = Job(source, target if config.video else None, {}, address=fill_name(address, source))
         if folder:
             job.folders.add(target.parent)
-        _name_others(job, target, config, source, several=several, whole=whole)
+        _name_others(job, target, config, found, several=several, whole=whole)
         masks = job.options.get("masks")
         for path in [*job.written, *([Path(masks)] if masks else [])]:
-            if owners.setdefault(path, source.path) != source.path:
-                raise ConfigError(f"{source.path}: another input has the file {path} too; process them apart")
+            if owners.setdefault(path, source) != source:
+                raise ConfigError(f"{source.text}: another input has the file {path} too; process them apart")
         jobs.append(job)
     return jobs
 
 
 def _targets(
-    sources: Sequence[Source], output: str | None, config: Config, *, folder: bool
-) -> list[tuple[Source, Path, bool]]:
+    inputs: Sequence[FoundInput], output: str | None, config: Config, *, folder: bool
+) -> list[tuple[FoundInput, Path, bool]]:
     """Returns each input with its output, and whether the output's name has all of the input's name.
 
     That is so where `a.mp4` and `a.mov` would have the same output: they get `a.mp4.segmented.mp4` and
@@ -127,17 +129,17 @@ def _targets(
     whole: set[int] = set()
     while True:
         targets = []
-        for number, source in enumerate(sources):
-            target = default_output(source.path, config, whole_name=number in whole)
+        for number, found in enumerate(inputs):
+            target = default_output(found.source, config, whole_name=number in whole)
             if output is not None:
-                named = fill_name(Path(output), source.path)
-                target = Path(output, source.folder, target.name) if folder else named
+                named = fill_name(Path(output), found.source)
+                target = Path(output, found.folder, target.name) if folder else named
             targets.append(target)
         places = [os.path.abspath(target) for target in targets]
         count = Counter(places)
         alike = {number for number, place in enumerate(places) if count[place] > 1} - whole
         if not alike:
-            return [(source, targets[number], number in whole) for number, source in enumerate(sources)]
+            return [(found, targets[number], number in whole) for number, found in enumerate(inputs)]
         whole |= alike
 
 
@@ -170,7 +172,7 @@ def _is_folder(option: str, path: str | Path, *, several: bool) -> bool:
     return several
 
 
-def _name_others(job: Job, target: Path, config: Config, source: Source, *, several: bool, whole: bool) -> None:
+def _name_others(job: Job, target: Path, config: Config, found: FoundInput, *, several: bool, whole: bool) -> None:
     """Adds the names of a run's other files.
 
     In folders, these files are named after the run's output, which it may lack, and masks after its input.
@@ -178,10 +180,10 @@ def _name_others(job: Job, target: Path, config: Config, source: Source, *, seve
 
     def within(option: str, path: str | Path, name: str) -> str | Path:
         if is_url(str(path)):
-            return _address(option, str(path), source.path, several=several)
+            return _address(option, str(path), found.source, several=several)
         if NAME in str(path) or not _is_folder(option, path, several=several):
-            return fill_name(Path(path), source.path)
-        file = Path(path, source.folder, name)
+            return fill_name(Path(path), found.source)
+        file = Path(path, found.folder, name)
         job.folders.add(file.parent)
         return file
 
@@ -190,10 +192,10 @@ def _name_others(job: Job, target: Path, config: Config, source: Source, *, seve
         (effect, within("also", path, f"{target.stem}.{_suffixes(effect, target)}")) for effect, path in config.also
     ]
     # One name, so that --masks finds the file of --save-masks.
-    masks = f"{default_output(source.path, whole_name=whole).stem}.masks.mkv"
+    masks = f"{default_output(found.source, whole_name=whole).stem}.masks.mkv"
     if config.results is not None:
         assert isinstance(config.results, str | Path), "the command has no file objects"
-        stem = target.stem if config.cut_every is None else live_name(source.path, whole=True)  # the former has a time
+        stem = target.stem if config.cut_every is None else live_name(found.source, whole=True)  # the former has a time
         options["results"] = within("results", config.results, f"{stem}{_RESULTS[config.results_format]}")
     if config.audit is not None:
         options["audit"] = within("audit", config.audit, f"{target.stem}.audit.html")
@@ -203,10 +205,10 @@ def _name_others(job: Job, target: Path, config: Config, source: Source, *, seve
         if several and not os.path.isdir(config.masks):
             raise ConfigError(f"--masks {config.masks}: several inputs need a folder that exists")
         inside = os.path.isdir(config.masks)
-        options["masks"] = Path(config.masks, source.folder, masks) if inside else Path(config.masks)
+        options["masks"] = Path(config.masks, found.folder, masks) if inside else Path(config.masks)
 
 
-def _address(option: str, address: str, source: str, *, several: bool) -> str:
+def _address(option: str, address: str, source: Source, *, several: bool) -> str:
     """Returns the address that an input's file is sent to. Raises `ConfigError` where several would share it."""
     filled = fill_name(address, source)
     if several and filled == address:

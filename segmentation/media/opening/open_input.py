@@ -17,7 +17,8 @@ from av.video.stream import VideoStream
 
 from segmentation.errors import InputError, one_line
 from segmentation.frames.byte_source import ByteSource
-from segmentation.media.containers import is_sequence, numbers_of
+from segmentation.frames.picture_names import numbers_of
+from segmentation.frames.source import Source
 from segmentation.media.opening.download import DownloadError, Files
 from segmentation.media.pictures.heif import is_tiled, open_heif
 from segmentation.media.pictures.webp import is_animated_webp, open_animated_webp
@@ -58,18 +59,18 @@ def no_such_file(path: str) -> InputError:
 
 
 def open_input(
-    source: str | ByteSource, access: Access | None = None, limits: tuple[float, float] = _TIMEOUT
+    given: str | Source, access: Access | None = None, limits: tuple[float, float] = _TIMEOUT
 ) -> InputContainer:
-    """Opens a file, an http(s) address or a source of bytes for reading, at its beginning.
+    """Opens a file, numbered pictures, an http(s) address or bytes for reading, at the beginning.
 
     `limits` are the seconds in which a file or an address must be opened, and each read must end. Raises `InputError`.
     """
-    if isinstance(source, ByteSource):
-        return _open_bytes(source, access or Access())
-    path, access = source, access or Access()
-    if is_sequence(path):
+    source, access = Source.parse(given), access or Access()
+    if source.stream is not None:
+        return _open_bytes(source.stream, access)
+    path, url = source.text, source.is_url
+    if source.is_pattern:
         return _open_sequence(path, access)
-    url = is_url(path)
     if not url and is_animated_webp(path):
         return open_animated_webp(path, access.max_pixels)
     if url and re.search(r"\s", path):  # a line break would add headers to the request

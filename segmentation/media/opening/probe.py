@@ -16,7 +16,7 @@ from av.video.stream import VideoStream
 
 from segmentation.errors import InputError, one_line
 from segmentation.frames import VideoInfo
-from segmentation.frames.byte_source import ByteSource, source_name
+from segmentation.frames.source import Source
 from segmentation.media.bitstream.headers import (
     begins_inside,
     begins_stream,
@@ -28,11 +28,11 @@ from segmentation.media.bitstream.headers import (
 )
 from segmentation.media.bitstream.sei import light_messages, side_data
 from segmentation.media.bitstream.start_codes import PacketFilter
-from segmentation.media.containers import is_sequence, may_step
+from segmentation.media.containers import may_step
 from segmentation.media.demux import demuxed
 from segmentation.media.encryption import refuse_encrypted, refuse_encrypted_mp4
 from segmentation.media.opening.download import DownloadError, HttpFile
-from segmentation.media.opening.open_input import decoder_options, is_url, open_input, too_large, video_stream
+from segmentation.media.opening.open_input import decoder_options, open_input, too_large, video_stream
 from segmentation.media.opening.stream_facts import StreamFacts, stream_facts
 from segmentation.media.opening.stream_properties import color_of, display_matrix, nominal_rate, shown_as, stream_length
 from segmentation.system.access import Access, check_size
@@ -43,12 +43,13 @@ ALPHA = "alpha"  # in `VideoInfo.left_out`
 _EXIF = ("mjpeg", "png", "apng", "webp", "tiff")  # codecs of pictures that may carry it
 
 
-def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
-    """Describes the main video of `source`, from the container and the first frame. Raises `InputError`."""
-    path, access = source_name(source), access or Access()
+def probe(given: str | Source, access: Access | None = None) -> VideoInfo:
+    """Describes an input's main video, from the container and the first frame. Raises `InputError`."""
+    source, access = Source.parse(given), access or Access()
+    path = source.text
     with open_input(source, access) as container:
         stream = video_stream(container, path, access)
-        if "mp4" in container.format.name and not is_url(path):
+        if "mp4" in container.format.name and not source.is_url:
             refuse_encrypted_mp4(source)
         _check_length(container, stream, path, access)
         extradata = stream.codec_context.extradata
@@ -64,10 +65,10 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
         seconds = float(length or Fraction(container.duration or 0, 1_000_000))
         timed = first is None or first.pts is not None
         rate = nominal_rate(stream, path, timed=timed)
-        if is_sequence(path):
+        if source.is_pattern:
             log.warning("%s: numbered pictures are read as %g frames a second", path, rate)
         info = VideoInfo(
-            path=path,
+            source=source,
             stream_index=stream.index,
             width=frame.width,
             height=frame.height,
@@ -90,22 +91,21 @@ def probe(source: str | ByteSource, access: Access | None = None) -> VideoInfo:
             interlaced=frame.interlaced_frame,
             access=access,
             first_pts=stream.start_time or 0,
-            stream=None if isinstance(source, str) else source,
             extradata=extradata,
             timed=timed,
             # Addresses would be read whole to learn whether it does; HLS is sought by its playlist.
-            may_step=may_step(container.format) and container.format.name != "hls" and not is_url(path),
+            may_step=may_step(container.format) and container.format.name != "hls" and not source.is_url,
             decoding_times=decoding_times,
         )
         return as_stated(info, head)
 
 
 def _first_of(
-    source: str | ByteSource, container: InputContainer, stream: VideoStream, access: Access
+    source: Source, container: InputContainer, stream: VideoStream, access: Access
 ) -> tuple[Packet[VideoStream] | None, VideoFrame]:
     """Returns `first_packet_and_frame`. Raises `InputError`, which names the reason where an index is out of reach."""
     try:
-        return first_packet_and_frame(container, stream, source_name(source), access)
+        return first_packet_and_frame(container, stream, source.text, access)
     except InputError as exc:
         place = _read_once(source, access) if "mp4" in container.format.name else ""
         if not place:
@@ -114,14 +114,14 @@ def _first_of(
         raise InputError(f"{exc}; {hint}") from exc
 
 
-def _read_once(source: str | ByteSource, access: Access) -> str:
+def _read_once(source: Source, access: Access) -> str:
     """Returns where a source is that can only be read from its beginning to its end, "" for any other."""
-    if isinstance(source, ByteSource):
-        return "" if source.seekable else "in a pipe"
-    if not is_url(source):
+    if source.is_read_once:
+        return "in a pipe"
+    if not source.is_url:
         return ""
     try:
-        with closing(HttpFile(source, access, named=True)) as file:
+        with closing(HttpFile(source.text, access, named=True)) as file:
             return "" if file.seekable() else "from a server that sends no parts"
     except DownloadError:
         return ""

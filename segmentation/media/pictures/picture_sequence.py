@@ -10,7 +10,7 @@ from av.container import OutputContainer
 from av.stream import Stream
 
 from segmentation.errors import OutputError
-from segmentation.media.containers import NUMBER, name_pattern, numbered_name
+from segmentation.frames.picture_names import NUMBER, name_pattern, numbered_name
 from segmentation.media.muxer import Muxer
 from segmentation.system.atomic_file import PendingFile
 from segmentation.system.safe_files import SAFE, address_of, keep_rights, move_new, remove_folder

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from segmentation.errors import InputError, OutputError, one_line
 from segmentation.frames.orientation import Orientation
-from segmentation.media.containers import is_sequence
-from segmentation.media.opening.open_input import is_url, open_input, too_large, video_stream
+from segmentation.frames.source import Source
+from segmentation.media.opening.open_input import open_input, too_large, video_stream
 from segmentation.media.opening.probe import first_packet_and_frame
 from segmentation.media.opening.stream_properties import display_matrix, shown_as
 from segmentation.media.pictures.exif import turned
@@ -53,33 +53,35 @@ class Still:
     bits: int  # that the file has a sample
 
 
-def is_still(path: str, access: Access | None = None) -> bool:
+def is_still(given: str | Source, access: Access | None = None) -> bool:
     """Returns whether a file or an address is one picture rather than a video or an animation. Raises `InputError`."""
-    if is_sequence(path):
+    source = Source.parse(given)
+    if source.is_pattern:
         return False
-    if is_heif(path):
+    if is_heif(source.text):
         return True
-    with open_input(path, access) as container:
+    with open_input(source, access) as container:
         name = container.format.name
         if name == "image2" or name.endswith("_pipe"):
             return True
         return container.metadata.get("major_brand", "").strip() in BRANDS
 
 
-def read_still(path: str, access: Access | None = None) -> Still:
+def read_still(given: str | Source, access: Access | None = None) -> Still:
     """Reads a picture. Raises `InputError` if it is broken, cut off, too large, or of an unknown kind."""
-    access = access or Access()
+    source, access = Source.parse(given), access or Access()
+    path = source.text
     if is_heif(path):
         picture = read_heif(path, access.max_pixels)
         return _still(path, picture.pixels, picture.profile, picture.bits)
-    with open_input(path, access) as container:
+    with open_input(source, access) as container:
         stream = video_stream(container, path, access)
         codec, bits = stream.codec_context.name, _bits(stream)
         if not bits:  # FFmpeg refuses it before it takes memory
             raise InputError(f"{path}: is damaged or cut off, of a kind that isn't read, or {too_large(access)}")
         if codec not in _BY_OPENCV:
             return _decoded(container, stream, path, access)
-        data = bytes(next(container.demux(video=0))) if is_url(path) else Path(path).read_bytes()
+        data = bytes(next(container.demux(video=0))) if source.is_url else Path(path).read_bytes()
     if codec == "png" and not all(_png_chunks(data)):  # libpng would print lines of its own
         raise InputError(f"{path}: is damaged or cut off")
     if codec == "tiff" and (count := pages(data)) > 1:

@@ -441,7 +441,7 @@ def _candidate(stage: str, name: str, config: Config, info: VideoInfo | None) ->
     one = IMPLEMENTATIONS[stage][name]
     if one.on_gpu:
         device_index(config)
-    if name == "nvdec" and info is not None and info.stream is not None:
+    if name == "nvdec" and info is not None and info.source.stream is not None:
         raise LacksEngine(f"NVDEC's demuxers read files, and {info.path} is none")
     if name in ("nvdec", "live-nvdec"):
         require_video_libraries()

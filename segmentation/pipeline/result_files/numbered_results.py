@@ -14,8 +14,8 @@ import numpy as np
 from segmentation.errors import ConfigError, OutputError, one_line
 from segmentation.frames import VideoInfo
 from segmentation.frames.instances import FrameInstances
+from segmentation.frames.picture_names import NUMBER
 from segmentation.frames.sinks import FinishedBatch, Sink
-from segmentation.media.containers import NUMBER
 from segmentation.media.pictures.picture_sequence import PendingSequence
 from segmentation.options.config import Config
 from segmentation.pipeline.result_files.shapes import Size, masks_of, outline

@@ -32,7 +32,7 @@ from segmentation.errors import OutputError, ReaderGone, one_line
 from segmentation.frames import VideoInfo
 from segmentation.frames.byte_source import is_fifo, name_of, pipe_opener
 from segmentation.frames.sinks import FinishedBatch, Sink
-from segmentation.media.opening.open_input import is_url
+from segmentation.frames.source import is_url
 from segmentation.options.config import Config
 from segmentation.pipeline.result_files.annotation_tools import Cvat, LabelStudio
 from segmentation.pipeline.result_files.instance_results import Coco, Mot, in_line

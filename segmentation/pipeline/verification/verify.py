@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from segmentation.errors import InputError, OutputError, one_line
 from segmentation.frames import FORMATS, LIMITED, Color, Frame, Planes, VideoInfo
 from segmentation.frames.sinks import FinishedBatch, Sink
+from segmentation.frames.source import Source
 from segmentation.media.containers import EXACT
 from segmentation.media.muxer import Muxer
-from segmentation.media.opening.open_input import is_url
 from segmentation.media.opening.probe import probe
 from segmentation.options.config import Config
 from segmentation.options.keywords import Quality
@@ -80,8 +80,8 @@ class OutputVerifier(Sink):
 
     def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, decoder: str) -> None:
         # Absolute: the file is opened again after the run, and the current folder may have changed.
-        named = info.stream is None and not is_url(info.path)
-        self._info = replace(info, path=str(Path(info.path).absolute())) if named else info
+        named = info.source.kind in ("file", "pictures")
+        self._info = replace(info, source=Source.parse(Path(info.path).absolute())) if named else info
         self._muxer, self._pix_fmt, self._config = muxer, pix_fmt, config
         self._independent = decoder != "pyav"  # else FFmpeg's threads may flag damage in one run and not in the next
         self._decoded_alike = decoder == "pyav" or info.codec not in ROUNDED

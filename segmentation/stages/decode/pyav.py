@@ -118,8 +118,7 @@ class PyAVDecoder(Decoder):
         self, container: InputContainer, stream: VideoStream, first: int
     ) -> Iterator[tuple[VideoFrame, int | None]] | None:
         """Returns frames and pts from the keyframe before `first` on; `None` if no seek leads there."""
-        once = self.info.stream is not None and not self.info.stream.seekable
-        if once or self.info.decoding_times or not leads_there(self.info):
+        if self.info.source.is_read_once or self.info.decoding_times or not leads_there(self.info):
             return None
         try:
             container.seek(first, stream=stream)
@@ -176,8 +175,9 @@ class PyAVDecoder(Decoder):
             yield from whole_packets(packets, self._lose)
         except av.error.FFmpegError as exc:
             self._end_early(one_line(exc))
-        if self.info.stream is not None and self.info.stream.fault:
-            self._end_early(self.info.stream.fault)
+        stream_of_bytes = self.info.source.stream
+        if stream_of_bytes is not None and stream_of_bytes.fault:
+            self._end_early(stream_of_bytes.fault)
         last: Any = Packet()
         last.stream = stream
         yield last

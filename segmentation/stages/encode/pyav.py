@@ -13,6 +13,7 @@ from av.video.frame import VideoFrame
 
 from segmentation.errors import OutputError
 from segmentation.frames import FORMATS, FrameBatch, Memory, VideoInfo
+from segmentation.frames.source import Source
 from segmentation.media.muxer import Muxer
 from segmentation.media.video_packet import VideoPacket
 from segmentation.options.config import Config
@@ -61,7 +62,7 @@ class PyAVEncoder(Encoder):
         # Chroma samples cover whole pixels only. So a subsampled picture of odd size gets its last row or column twice.
         self._settings = CodecSettings(
             library=codec.library,
-            info=replace(info, stream=None, live=None),  # the settings go to other processes
+            info=replace(info, source=Source.parse(info.path), live=None),  # the settings go to other processes
             pix_fmt=pix_fmt,
             width=info.width if codec.any_size else round_up(info.width, layout.shift_x),
             height=info.height if codec.any_size else round_up(info.height, layout.shift_y),

@@ -21,6 +21,7 @@ from segmentation.cli import progress
 from segmentation.cli.inputs.find_inputs import can_be_input, find_inputs
 from segmentation.cli.inputs.jobs import make_jobs
 from segmentation.cli.main import main
+from segmentation.frames.source import Source
 
 Session = type[FakeSegmenter]
 
@@ -39,7 +40,7 @@ def touch(*names: str) -> None:
 
 
 def found(*arguments: str, recursive: bool = False) -> list[str]:
-    return [source.path for source in find_inputs(arguments, recursive=recursive).sources]
+    return [found.source.text for found in find_inputs(arguments, recursive=recursive).sources]
 
 
 def targets(*arguments: str, output: str | None = None, recursive: bool = False) -> list[str]:
@@ -65,7 +66,7 @@ def test_whatever_can_be_a_video_or_picture_is_tried(here: Path) -> None:
     Synthetic(codec="png", size=(16, 16), pts=range(1), pix_fmt="rgb24", format="image2").write(Path("in/picture.x"))
     inputs = find_inputs(["in"])
     expected = ["in/broken.vob", "in/clip.download", "in/nameless", "in/photo.jpg"]
-    assert [source.path for source in inputs.sources] == expected
+    assert [found.source.text for found in inputs.sources] == expected
     assert len(inputs.no_videos) == 8
     assert inputs.left_out == "left out 8 (no video or picture: art.nfo, dump.bin, list.x and 5 more)"
     assert not can_be_input(Path("nowhere"))
@@ -218,11 +219,12 @@ def test_the_time_left_counts_from_the_first_frame(
     monkeypatch.setattr(progress, "INTERVAL", 0.0)
     clock = iter([0.0, 1000.0, 1010.0, 1020.0, 1030.0])
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    bars = progress.BatchProgress(["https://x/a.mp4", "https://x/b.mp4"], quiet=False)
-    advance, _ = bars.begin("https://x/a.mp4")
+    a, b = map(Source.parse, ("https://x/a.mp4", "https://x/b.mp4"))
+    bars = progress.BatchProgress([a, b], quiet=False)
+    advance, _ = bars.begin(a)
     for done in (10, 20, 40):
         advance(done, 100)
-    bars.skip("https://x/b.mp4")
+    bars.skip(b)
     advance(60, 100)
     lines = capfd.readouterr().err.splitlines()
     left = [line.partition("frames")[2] for line in lines]
@@ -233,7 +235,8 @@ def test_lines_of_unknown_length_have_no_question_mark(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(progress, "INTERVAL", 0.0)
-    advance, _ = progress.BatchProgress(["hall=rtsp://camera/"], quiet=False).begin("hall=rtsp://camera/")
+    hall = Source.parse("hall=rtsp://camera/")
+    advance, _ = progress.BatchProgress([hall], quiet=False).begin(hall)
     advance(1, 0)
     advance(7, 0)
     assert capfd.readouterr().err.splitlines() == ["segmentation: hall: 1 frame", "segmentation: hall: 7 frames"]
@@ -245,17 +248,18 @@ def test_the_bar_shows_all_inputs(here: Path, monkeypatch: pytest.MonkeyPatch) -
     Path("b.mp4").write_bytes(bytes(100))
     screen = StringIO()
     monkeypatch.setattr(progress, "console", Console(file=screen, force_terminal=True, width=150))
-    with progress.BatchProgress(["a.mp4", "b.mp4", "https://x/c.mp4"], quiet=False) as bars:
-        advance, end = bars.begin("a.mp4")
+    sources = [Source.parse(text) for text in ("a.mp4", "b.mp4", "https://x/c.mp4")]
+    with progress.BatchProgress(sources, quiet=False) as bars:
+        advance, end = bars.begin(sources[0])
         advance(75, 150)
         bars._bars.refresh()
         assert "0 of 3" in screen.getvalue() and "25%" in screen.getvalue() and "75/150" in screen.getvalue()
         end()
-        advance, end = bars.begin("https://x/c.mp4")
+        advance, end = bars.begin(sources[2])
         advance(10, 0)
         bars._bars.refresh()
         assert "1 of 3" in screen.getvalue() and "50%" in screen.getvalue() and "10/?" in screen.getvalue()
         end()
-        bars.skip("b.mp4")
+        bars.skip(sources[1])
         bars._bars.refresh()
     assert "3 of 3" in screen.getvalue() and "100%" in screen.getvalue()

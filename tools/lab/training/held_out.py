@@ -38,6 +38,7 @@ from teachers import TEACHERS, vote
 from truth import HERE, KINDS, PERSON, THRESHOLD, UNSURE, read_table
 
 from segmentation.frames import LIMITED, Color, Frame, FrameBatch, VideoInfo
+from segmentation.frames.source import Source
 from segmentation.media.planes import EXACT, plane_view
 from segmentation.models.input_size import nearest_size, sizes_of
 from segmentation.models.model import Model, load_model, open_session
@@ -139,7 +140,8 @@ def as_video(rgb: Picture) -> tuple[VideoInfo, FrameBatch]:
     yuv = yuv.reformat(format=PIX_FMT, dst_colorspace=Colorspace.ITU601, dst_color_range=LIMITED, interpolation=EXACT)
     y, u, v = (plane_view(yuv, i, np.uint8) for i in range(3))
     info = VideoInfo(
-        path="", stream_index=0, width=width, height=height, pix_fmt=PIX_FMT, codec="", color=Color(range=LIMITED),
+        source=Source.parse(""), stream_index=0, width=width, height=height, pix_fmt=PIX_FMT, codec="",
+        color=Color(range=LIMITED),
         time_base=Fraction(1, 25), rate=Fraction(25), start=Fraction(0), frames=1, frames_exact=True, end=None,
         sample_aspect_ratio=None, display_matrix=None, rotation=0, interlaced=False,
     )  # fmt: skip

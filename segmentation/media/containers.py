@@ -1,6 +1,7 @@
 """Codec and muxer options that follow from the suffix of an output file."""
 
 import io
+from fractions import Fraction
 from pathlib import Path
 
 import av
@@ -31,6 +32,31 @@ def may_step(kind: ContainerFormat) -> bool:
     Other containers have an index, or state times from their beginning.
     """
     return kind.name == "flv" or Flags.ts_discont in Flags(kind.flags)
+
+
+LIP_SYNC = Fraction(40, 1000)  # seconds by which sound may be early, EBU R 37
+# Codecs with a stream type of their own in MPEG-TS, in FFmpeg's mpegtsenc.c. Of others it makes data that nothing plays.
+_IN_TS = {
+    *("mpeg1video", "mpeg2video", "mpeg4", "h264", "hevc", "vvc", "dirac", "vc1"),
+    *("mp1", "mp2", "mp3", "aac", "aac_latm", "ac3", "eac3", "dts", "truehd", "opus", "s302m"),
+    *("dvb_subtitle", "dvb_teletext", "klv", "scte_35", "timed_id3"),
+}
+_IN_M2TS = {"pcm_bluray", "hdmv_pgs_subtitle", "hdmv_text_subtitle"}
+
+
+_NO_PS = ("av1", "ffv1")
+_NOT_IN = {
+    "mov": ("av1",),
+    "avi": ("vorbis",),
+    **dict.fromkeys(("mpeg", "vob", "dvd", "svcd"), _NO_PS),
+}
+
+
+def has_type(form: str, suffix: str, codec: str) -> bool:
+    """Returns whether a format has a place for a codec. FFmpeg writes some without one, which nothing can read."""
+    if form == "mpegts":
+        return codec in _IN_TS or (codec in _IN_M2TS and suffix.lower() in (".m2ts", ".mts"))
+    return codec not in _NOT_IN.get(form, ())
 
 
 class _Nowhere(io.BytesIO):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations  # PyAV's types are generic for type checkers only
 
-import logging
+import re
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar, cast
+
+import av.logging
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -13,16 +17,31 @@ if TYPE_CHECKING:
 
     StreamT = TypeVar("StreamT", bound=Stream)
 
-log = logging.getLogger(__name__)
+_STREAM = re.compile(r"^ *Stream #\d+:(\d+)\S*: (\w+)(?:: (\w+))?", re.MULTILINE)  # as FFmpeg describes an input
+_describing = threading.Lock()  # of FFmpeg's log level, which is one for all threads
 
 
 def demuxed(container: InputContainer, *streams: StreamT) -> Iterator[Packet[StreamT]]:
     """Yields the packets of some streams, or of all, and in the end an empty one of each, as `container.demux` does.
 
-    That leaves out streams that begin seconds after the others without being announced, as FFmpeg's own program does,
-    and often fails over them when all packets have come (PyAV 18.1 and 19.0). Raises FFmpeg's errors.
+    That leaves out the `late_streams`, as FFmpeg's own program does, and often fails over them when all packets have
+    come (PyAV 18.1 and 19.0). Raises FFmpeg's errors.
     """
-    try:
+    with suppress(IndexError):
         yield from cast("Iterator[Packet[StreamT]]", container.demux(*streams))
-    except IndexError:
-        log.warning("%s: a stream that begins on the way is left out", container.name)
+
+
+def late_streams(container: InputContainer) -> dict[int, str]:
+    """Returns the streams, such as "audio aac" by number, that have begun since an open container was opened.
+
+    PyAV passes on none of their packets, and describes them nowhere else.
+    """
+    with _describing:
+        before = av.logging.get_level()
+        try:
+            av.logging.set_level(av.logging.INFO)
+            described: str = container.dumps_format()  # type: ignore[attr-defined]
+        finally:
+            av.logging.set_level(before)
+    found = {int(number): f"{kind} {codec}".lower().strip() for number, kind, codec in _STREAM.findall(described)}
+    return {number: found[number] for number in sorted(found) if number >= len(container.streams)}

@@ -23,7 +23,7 @@ from segmentation.errors import OutputError, ReaderGone, one_line
 from segmentation.frames import VideoInfo
 from segmentation.frames.live_sound import LiveSound
 from segmentation.media.bitstream.sei import CARRIERS
-from segmentation.media.containers import EXACT, codec_for, format_options, open_for_writing
+from segmentation.media.containers import EXACT, LIP_SYNC, codec_for, format_options, has_type, open_for_writing
 from segmentation.media.cuts import Cuts
 from segmentation.media.opening.open_input import OPEN_OPTIONS, open_input
 from segmentation.media.output_clock import beginning, shown_at
@@ -89,6 +89,8 @@ class Muxer:
         self._next: Packet[Stream] | None = None
         self._copy: SourceCopy | None = None
         self._last_ticks: dict[int, int] = {}  # dts by stream
+        self._heard: dict[int, Fraction] = {}  # seconds of sound by stream, in AVI, whose sound has no times
+        self.out_of_sync = False  # the format has moved sound
         self._sound: SoundCopy | None = None  # of a live source
         self._finished = False
         self._prepare(config.overwrite, option)
@@ -162,6 +164,8 @@ class Muxer:
     def add_video(self, codec: str, info: VideoInfo, options: dict[str, str]) -> VideoStream:
         """Adds the stream for the encoder's packets. The caller sets size, format and color on its codec context."""
         try:
+            if not has_type(self.container.format.name, self.target.suffix, self.codec):
+                raise ValueError(self.codec)
             stream = self.container.add_stream(codec, rate=info.rate, options=options)
         except ValueError as exc:
             known = "mkv holds it" if self.codec == "ffv1" else "mp4 and mkv hold it"
@@ -325,9 +329,22 @@ class Muxer:
             if seconds is not None and packet.dts * packet.time_base >= seconds + (lateness if copy is None else 0):
                 return
             if copy is not None:
+                if self.container.format.name == "avi" and packet.stream.type == "audio":
+                    self._follow_sound(packet)
                 packet.stream = copy
                 self._mux(packet)
             self._next = next(self._packets, None)
+
+    def _follow_sound(self, packet: Packet[Stream]) -> None:
+        """Says once where sound in AVI is heard early: it follows the sound before it, or begins at once."""
+        assert packet.dts is not None
+        at, length = packet.dts * packet.time_base - self.shift, (packet.duration or 0) * packet.time_base
+        heard = self._heard.get(packet.stream_index, Fraction(0))
+        self._heard[packet.stream_index] = heard + length if length else at
+        if length and at - heard > LIP_SYNC + length and not self.out_of_sync:
+            self.out_of_sync = True
+            text = "%s: from %.2f s on the sound is heard %.2f s early, since .avi states no times of it; name a .mkv"
+            log.warning(text, self.target, float(at), float(at - heard))
 
     def _mux(self, packet: Packet[VideoStream] | Packet[Stream]) -> None:
         """Muxes one packet, moved to the output's clock."""
@@ -393,7 +410,9 @@ class Muxer:
 
     def _can_hold(self, stream: Stream) -> bool:
         """Returns whether the output's format takes this stream."""
-        return format_holds(self.container.format.name, stream, self._trial())
+        form = self.container.format.name
+        codec = stream.codec_context.codec.canonical_name if stream.codec_context else ""
+        return has_type(form, self.target.suffix, codec) and format_holds(form, stream, self._trial())
 
     def _trial(self) -> io.BytesIO:
         """Returns a file in memory that can be sought if the output can."""
@@ -414,7 +433,9 @@ def format_holds(format_name: str, stream: Stream, file: io.BytesIO) -> bool:
         return False  # WebM would accept it and write nothing
     try:
         with av.open(file, "w", format=format_name) as trial:
-            trial.add_stream_from_template(stream)
+            copy = trial.add_stream_from_template(stream)
+            if isinstance(copy, AudioStream):
+                name_channels(copy)
             trial.start_encoding()
             return True
     except (av.error.FFmpegError, ValueError):

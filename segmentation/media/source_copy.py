@@ -99,7 +99,7 @@ class SourceCopy:
         packet.dts = max(stated, least)
         if stated < least:
             packet.pts = packet.dts if packet.pts is None else max(packet.pts, packet.dts)
-            self._moved[stream] += 1
+            self._moved[stream] += not packet.is_discard  # which an edit list has the decoder read before others
         self._last[stream], self._behind[stream] = packet.dts, packet.dts + (packet.duration or 0)
 
     def _fit(self, packet: Packet[Stream]) -> bool:

@@ -6,6 +6,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from av.video.frame import VideoFrame
 from segmentation.frames.source import Source
 from segmentation.media.clock import Clock
 from segmentation.media.containers import may_step
-from segmentation.media.demux import demuxed
+from segmentation.media.demux import demuxed, late_streams
 from segmentation.media.mp4_boxes import track_length
 from segmentation.media.opening.open_input import open_input
 
@@ -44,6 +45,7 @@ class SourcePackets:
     def __init__(self, container: InputContainer, *streams: Stream) -> None:
         self._container, self._streams = container, streams
         self._clock: Clock[Packet[Stream]] | None = None
+        self.late: dict[int, str] = {}  # streams that have begun on the way, and are not read, see `late_streams`
         form = container.format
         bases = {stream.index: stream.time_base for stream in container.streams if stream.time_base}
         self._read = streams  # these are read
@@ -55,6 +57,13 @@ class SourcePackets:
             self._clock = Clock(bases, steady, steps=may_step(form), wraps=wraps)
 
     def __iter__(self) -> Iterator[Packet[Stream]]:
+        try:
+            yield from self._packets()
+        finally:
+            if may_step(self._container.format):  # others state their streams at their beginning
+                self.late = late_streams(self._container)
+
+    def _packets(self) -> Iterator[Packet[Stream]]:
         if self._clock is None:
             packets = demuxed(self._container, *self._streams)
             alone = len(self._streams) == 1 and "mp4" in self._container.format.name
@@ -137,6 +146,16 @@ def leads_there(info: VideoInfo) -> bool:
         return False
     state = os.stat(info.path)
     return _goes_straight(info.path, info.stream_index, state.st_size, state.st_mtime_ns)
+
+
+def late_in(info: VideoInfo) -> dict[int, str]:
+    """Returns the streams that begin on the way in a file, see `late_streams`, which is read to its end for that."""
+    with open_input(info.source, info.access) as container:
+        packets = SourcePackets(container, container.streams[info.stream_index])
+        with suppress(av.error.FFmpegError):
+            for _ in packets:
+                pass
+    return packets.late
 
 
 @lru_cache(maxsize=64)

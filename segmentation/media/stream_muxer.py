@@ -20,7 +20,6 @@ from segmentation.options.config import UNCOMPRESSED, Config
 log = logging.getLogger(__name__)
 
 _CODECS = {"mpegts": ("h264", "hevc")}  # of the others, FFmpeg writes data that nobody can read
-_SOUND = ("aac", "aac_latm", "ac3", "dts", "eac3", "mp1", "mp2", "mp3", "opus", "truehd")  # of MPEG-TS, likewise
 STREAM_OPTIONS = {
     "flush_packets": "1",
     # Microseconds: with subtitles, which come rarely, the muxer would wait 10 s for the next one.
@@ -52,8 +51,6 @@ class StreamMuxer(Muxer):
         return av.open(stream, "w", format=name, container_options=options)
 
     def _can_hold(self, stream: Stream) -> bool:
-        if self.container.format.name == "mpegts" and stream.type == "audio":
-            return stream.codec_context.codec.canonical_name in _SOUND and super()._can_hold(stream)
         return self._stream.format not in UNCOMPRESSED and super()._can_hold(stream)
 
     def _trial(self) -> io.BytesIO:

@@ -19,6 +19,7 @@ class Report:
     # wrong, and those of sound, subtitles and data that are damaged.
     retimed: dict[int, int] = field(default_factory=dict)
     left_out: dict[int, int] = field(default_factory=dict)
+    late: dict[int, str] = field(default_factory=dict)  # streams of the input in no output, as they begin on the way
     inferred: int  # frames that the network has seen; with saved masks 0
     found: int = 0  # frames in which something was found, see `FoundSink`
     unknown: int = 0  # frames for which the network returned no numbers: the effect covers all of each

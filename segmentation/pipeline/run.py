@@ -29,7 +29,7 @@ from segmentation.pipeline.records import Records, open_records
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.request import RunRequest
 from segmentation.pipeline.resources import Resources
-from segmentation.pipeline.time_report import retimed_packets, warn_of_times
+from segmentation.pipeline.time_report import missing_streams, report_late, retimed_packets, warn_of_times
 from segmentation.pipeline.verification.verify import Verified
 from segmentation.stages.decode.timestamps import expected, within_limit
 from segmentation.stages.mask_source import MaskSource, SavedMasks
@@ -135,6 +135,7 @@ class Run:
             damaged=self._decoder.damaged,
             retimed=self._retimed,
             left_out={} if self._outputs.main is None else dict(+self._outputs.main.left_out),
+            late=self._late,
             inferred=self._masks.inferred,
             found=self._records.found,
             unknown=self._records.unknown,
@@ -298,6 +299,7 @@ class Run:
         return ", ".join(map(str, videos or others)) or "the counts"
 
     def _report_damage(self) -> None:
+        report_late(self._source, self._late, self._config)
         damaged = self._decoder.damaged
         if not damaged:
             return
@@ -305,6 +307,11 @@ class Run:
         if self._config.strict:
             raise InputError(f"{text}; without --strict, what can be decoded is written")
         log.warning("%s, %d were written", text, self._frames)
+
+    @property
+    def _late(self) -> dict[int, str]:
+        source = self._decoder.source
+        return {} if source is None else missing_streams(source.late, self._config)
 
     @property
     def _retimed(self) -> dict[int, int]:
@@ -320,9 +327,9 @@ class Run:
         """Whether the outputs have all that was asked for, but for `TOLERATED` frames: damaged, unsent or unknown."""
         damaged = self._decoder.damaged + self._unsent + self._records.unknown
         lossy = damaged > TOLERATED * (self._frames + damaged)
-        cut_short = self._decoder.cut_short or any(output.muxer.cut_short for output in self._outputs)
+        cut_short = self._decoder.cut_short or any(o.muxer.cut_short or o.muxer.out_of_sync for o in self._outputs)
         doubtful = self._config.strict and self._records.doubtful > 0
-        return not (lossy or cut_short or doubtful or self._stopped_early)
+        return not (lossy or cut_short or doubtful or self._late or self._stopped_early)
 
     @property
     def _stopped_early(self) -> bool:

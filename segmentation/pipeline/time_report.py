@@ -1,4 +1,4 @@
-"""Lines about an input's clock, and about packets whose times were wrong."""
+"""Lines about an input's clock, about packets whose times were wrong, and about streams that begin on the way."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from segmentation.errors import InputError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from segmentation.media.muxer import Muxer
     from segmentation.media.source_packets import SourcePackets
+    from segmentation.options.config import Config
 
 log = logging.getLogger(__name__)
 
@@ -19,6 +22,28 @@ def retimed_packets(video: int, pictures: int, muxer: Muxer | None) -> dict[int,
     """Returns the packets, by stream, that got another time than they stated: so many `pictures` of stream `video`."""
     found = Counter({video: pictures}) + (Counter() if muxer is None else muxer.retimed)
     return dict(sorted(found.items()))
+
+
+def missing_streams(late: Mapping[int, str], config: Config) -> dict[int, str]:
+    """Returns those streams that begin on the way, such as "audio aac" by number, that were not to be left out."""
+    others = ("audio",) if config.anonymize is not None and not config.keep_metadata else ("audio", "subtitle", "data")
+    wanted = {"video", *others} - ({"audio"} if config.mute else set()) if config.video else {"video"}
+    return {stream: kind for stream, kind in late.items() if kind.split()[0] in wanted}
+
+
+def late_words(missing: Mapping[int, str]) -> str:
+    """Returns the streams of `missing_streams` in words."""
+    return ", ".join(f"{stream} ({kind})" for stream, kind in missing.items())
+
+
+def report_late(path: str, missing: Mapping[int, str], config: Config) -> None:
+    """Says which streams are left out as they begin on the way. With `strict`, raises `InputError`."""
+    if not missing:
+        return
+    text = f"{path}: stream {late_words(missing)} begins on the way without being announced, and is left out"
+    if config.strict:
+        raise InputError(f"{text}; without --strict, the rest is written")
+    log.warning("%s; remux it: ffmpeg -probesize 2G -analyzeduration 2G -i INPUT -map 0 -c copy OUTPUT.mkv", text)
 
 
 def warn_of_times(path: str, source: SourcePackets | None, retimed: Mapping[int, int]) -> None:

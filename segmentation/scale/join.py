@@ -19,6 +19,7 @@ from segmentation.frames import VideoInfo
 from segmentation.media.containers import of_pictures
 from segmentation.media.muxer import Muxer
 from segmentation.media.opening.probe import probe
+from segmentation.media.source_packets import late_in
 from segmentation.options.access import access_of
 from segmentation.options.config import Config
 from segmentation.pipeline.found import covered_frames, no_numbers, nothing_found
@@ -28,7 +29,7 @@ from segmentation.pipeline.planning.plan import OutputPlan, plan_outputs
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.result_files.results import Results
 from segmentation.pipeline.run import TOLERATED
-from segmentation.pipeline.time_report import retimed_packets, warn_of_times
+from segmentation.pipeline.time_report import missing_streams, report_late, retimed_packets, warn_of_times
 from segmentation.pipeline.verification.verify import OutputVerifier
 from segmentation.scale.fingerprint import differences
 from segmentation.scale.piece_file import PieceFile, PieceIndex
@@ -72,6 +73,7 @@ class Joiner:
         self._last: tuple[int, int] | None = None  # pts and duration of the latest frame
         self._frames = self._damaged = self._retimed = self._inferred = self._found = self._unknown = 0
         self._cut_short = False
+        self._late: dict[int, str] = {}
         self._stages: dict[str, float] = {}
 
     def __enter__(self) -> Joiner:
@@ -120,6 +122,9 @@ class Joiner:
         info, config = self._info, self._config
         if self._last is None or self._first is None:
             raise InputError(f"{info.path}: no frame was found in the wanted stretch; nothing was written")
+        if info.may_step:
+            self._late = missing_streams(late_in(info), config)
+            report_late(info.path, self._late, config)
         if config.strict and self._damaged:
             raise InputError(
                 f"{info.path}: {self._damaged} frames are damaged or missing; without --strict, what can be decoded is "
@@ -156,7 +161,7 @@ class Joiner:
         ]
         damaged = self._damaged + self._unknown
         lossy = damaged > TOLERATED * (self._frames + damaged)
-        cut_short = self._cut_short or any(output.muxer.cut_short for output in self._outputs)
+        cut_short = self._cut_short or any(o.muxer.cut_short or o.muxer.out_of_sync for o in self._outputs)
         seconds = time.perf_counter() - self._begin
         files = [str(output.muxer.target) for output in self._outputs]
         return Report(
@@ -167,11 +172,12 @@ class Joiner:
             damaged=self._damaged,
             retimed=self._times_set,
             left_out=dict(+self._outputs[0].muxer.left_out),
+            late=self._late,
             inferred=self._inferred,
             found=self._found,
             unknown=self._unknown,
             received=self._frames,
-            complete=not (lossy or cut_short),
+            complete=not (lossy or cut_short or self._late),
             seconds=round(seconds, 3),
             fps=round(self._frames / seconds, 2),
             plan=self._first.plan,

@@ -11,6 +11,7 @@ import numpy as np
 import photos
 import pytest
 from drawn import ORIENTATIONS, display_matrix
+from flv import without_early_sound
 from marks import first
 from messages import CAPTIONS, carrying, with_captions
 from program import cli
@@ -140,20 +141,6 @@ def test_frames_are_seen_as_players_show_them(tmp_path: Path, shown: Orientation
         (frame,) = segmenter.frames(source)
     difference = np.abs(frame.image.astype(int) - shown.upright(picture))
     assert cv2.erode(difference.astype(np.uint8), np.ones((3, 3))).max() < 8
-
-
-def without_early_sound(flv: bytes, begin: int) -> bytes:
-    """Leaves out the sound before `begin` ms, but for its parameters, and what announces it (FLV 10.1, annex E)."""
-    parts, at, held = [flv[:4] + b"\x01" + flv[5:13]], 13, b""
-    while at < len(flv):
-        kind, size, time = flv[at], int.from_bytes(flv[at + 1 : at + 4]), int.from_bytes(flv[at + 4 : at + 7])
-        tag, at = flv[at : at + 11 + size + 4], at + 11 + size + 4
-        if kind == 8 and time < begin:
-            held = held or tag[:4] + begin.to_bytes(3) + tag[7:]
-        else:
-            parts += [held, tag] if kind == 8 else [tag]
-            held = b"" if kind == 8 else held
-    return b"".join(parts)
 
 
 def test_sound_that_begins_late_is_kept_where_nothing_announces_it(tmp_path: Path) -> None:

@@ -37,9 +37,10 @@ _BEGINNINGS = {b"#EXTM3U": "hls", b"ffconcat": "concat", b"v=0": "sdp", b"# VobS
 _MP4 = b"ftyp"  # follows the length of the first box of an MP4 or MOV
 # FFmpeg would decode up to 20 frames at each opening to learn what an MP4's header tells, or the first frame.
 _NO_ANALYSIS = {"skip_frame": "all"}
-# FLV and MPEG-PS announce no streams, so FFmpeg looks for those that begin later, by itself for some 5 s.
+# FLV and MPEG-PS announce no streams, so FFmpeg looks for those that begin later, by itself for some 5 s. It keeps the
+# packets up to there, so that bytes are the limit.
 _UNANNOUNCED = (b"FLV", b"\x00\x00\x01\xba")
-_LOOK_AHEAD = {"analyzeduration": str(120_000_000), "probesize": str(64 << 20)}  # microseconds, bytes
+_LOOK_AHEAD = {"analyzeduration": str(100 * 3600 * 1_000_000), "probesize": str(64 << 20)}  # microseconds, bytes
 # A playlist without an end is read from its first segment on, and ends where it has not grown in six reloads, which
 # FFmpeg makes each half of its target duration.
 _PLAYLIST_ON_DISK = {"live_start_index": "0", "m3u8_hold_counters": "6"}

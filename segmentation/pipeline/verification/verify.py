@@ -30,6 +30,7 @@ from segmentation.media.muxer import Muxer
 from segmentation.media.opening.probe import probe
 from segmentation.options.config import Config
 from segmentation.options.keywords import Quality
+from segmentation.pipeline.time_report import late_words, missing_streams
 from segmentation.pipeline.verification.thumbnails import thumbnail
 from segmentation.pipeline.verification.verify_copies import faults
 from segmentation.stages.decode.pyav import PyAVDecoder
@@ -135,6 +136,8 @@ class OutputVerifier(Sink):
             psnrs = list(self._compare(found, given, whole=not damaged))
             if not stopped:
                 self._check_rest(given)
+                if decoder.source is not None and (late := missing_streams(decoder.source.late, self._config)):
+                    raise self._breach(f"it lacks stream {late_words(late)} of the input, which begins on the way")
                 if self._independent and decoder.damaged and not damaged:
                     raise self._breach(f"{decoder.damaged} frames of the input are damaged, and none was reported")
             for fault in faults(self._muxer, self._info, end, self._late):

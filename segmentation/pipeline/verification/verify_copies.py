@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from segmentation.media.containers import EXACT
+from segmentation.media.containers import EXACT, LIP_SYNC
 from segmentation.media.opening.open_input import open_input
 from segmentation.media.source_packets import SourcePackets
 
@@ -61,7 +61,11 @@ def faults(muxer: Muxer, info: VideoInfo, end: Fraction | None, late: Fraction) 
         found = _contents(output, {copy: copy for copy in copies.values()}, None, None)
     moved = end is not None and bool(muxer.retimed)  # packets beside the end may be on its other side
     for stream, copy in copies.items():
-        if stream in given and given[stream].count:
+        if stream not in given or not given[stream].count:
+            continue
+        if copy not in found:
+            yield f"its stream {copy} is read as no sound"
+        else:
             yield from _compare(stream, given[stream], found[copy], muxer, muxer.shift - late, exact=not moved)
 
 
@@ -69,17 +73,18 @@ def _compare(
     stream: int, given: _Content, found: _Content, muxer: Muxer, shift: Fraction, *, exact: bool
 ) -> Iterator[str]:
     """Yields the differences of one stream, whose times have become less by `shift` seconds."""
-    keeps_packets = muxer.target.suffix.lower() in EXACT and found.codec == given.codec
-    if exact and keeps_packets:
+    keeps_times = muxer.target.suffix.lower() in EXACT and found.codec == given.codec
+    apart = max(given.longest + ROUNDING, Fraction(0) if keeps_times else LIP_SYNC)
+    if exact and found.codec == given.codec:
         if given.count != found.count and not given.codec.startswith(_REGROUPED):
             yield f"stream {stream} ({given.codec}) has {found.count} packets of the input's {given.count}"
         elif given.digest.digest() != found.digest.digest():
             yield f"stream {stream} ({given.codec}) holds other packets than the input's"
     for name, have, want in (("begins", found.begin, given.begin), ("ends", found.end, given.end)):
-        if want is None or (name == "begins" and not keeps_packets):
+        if want is None:
             continue
         wanted = want - shift
-        if have is None or abs(have - wanted) > given.longest + ROUNDING:
+        if have is None or abs(have - wanted) > apart:
             yield f"its sound {name} at {float(have or 0):.3f} s, not at {float(wanted):.3f} s"
 
 
@@ -87,7 +92,8 @@ def _contents(
     container: InputContainer, streams: Mapping[int, int], start: Fraction | None, end: Fraction | None
 ) -> dict[int, _Content]:
     """Returns the content of these streams of sound, of packets that end after `start` and begin before `end`."""
-    wanted = [container.streams[stream] for stream in streams if container.streams[stream].type == "audio"]
+    wanted = [container.streams[stream] for stream in streams if stream < len(container.streams)]
+    wanted = [stream for stream in wanted if stream.type == "audio"]
     contents = {stream.index: _Content(stream.codec_context.name) for stream in wanted}
     for packet in SourcePackets(container, *wanted) if wanted else ():
         if not packet.size or packet.is_corrupt:

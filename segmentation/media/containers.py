@@ -35,7 +35,7 @@ def may_step(kind: ContainerFormat) -> bool:
 
 
 LIP_SYNC = Fraction(40, 1000)  # seconds by which sound may be early, EBU R 37
-# Codecs with a stream type of their own in MPEG-TS, in FFmpeg's mpegtsenc.c. Of others it makes data that nothing plays.
+# Codecs with a stream type of their own in MPEG-TS, by FFmpeg's mpegtsenc.c. Others become data that nothing plays.
 _IN_TS = {
     *("mpeg1video", "mpeg2video", "mpeg4", "h264", "hevc", "vvc", "dirac", "vc1"),
     *("mp1", "mp2", "mp3", "aac", "aac_latm", "ac3", "eac3", "dts", "truehd", "opus", "s302m"),

@@ -43,7 +43,7 @@ class Detections:
     scores: Floats  # (n,) in 0..1
     classes: Rows  # (n,)
     masks: Floats | None  # (n, H, W) in 0..1, as large as the input; `None` for a network of boxes
-    unknown: bool = False  # whether a score is no number
+    unknown: bool = False  # whether a score is no number, or the box or mask of a thing that counts
 
     def within(self, place: Place) -> Detections:
         """Returns those that the picture at this place of the input shows, in pixels of the place."""
@@ -72,7 +72,7 @@ def read(outputs: Outputs, form: Detection, size: Size, keep: Collection[int]) -
     chosen = chosen[np.argsort(-scores[chosen], kind="stable")][:MOST]
     boxes = boxes[chosen]
     masks = None if found.masks is None else _enlarged(found, rows[chosen], boxes, size)
-    unknown = bool(np.isnan(found.scores).any())
+    unknown = bool(np.isnan(found.scores).any() or not finite.all() or (masks is not None and np.isnan(masks).any()))
     return Detections(boxes=boxes, scores=scores[chosen], classes=classes[chosen], masks=masks, unknown=unknown)
 
 

@@ -35,6 +35,7 @@ class Found(NamedTuple):
     masks: Tensor  # (N, h, w) float32: the union of the things' masks, 0..1
     label_maps: Tensor | None  # (N, h, w) uint8: number of the thing from 1 on, 0 for none; `None` for boxes alone
     class_map: Tensor | None  # (N, h, w) uint8: index into `model.keep`, where it is asked for
+    unknown: Tensor  # (N,) uint8: whether the outputs are no numbers, as with `FrameInstances`; all its mask is NaN
 
 
 class InstanceReader:
@@ -64,7 +65,9 @@ class InstanceReader:
         class_map = torch.empty_like(label_maps) if self._wants_class_map else None
         things = self._chosen(kernels, found)
         self._draw(kernels, found, things, masks, label_maps, class_map)
-        return Found(things, masks, None if found.layers is None else label_maps, class_map)
+        unknown = found.unknown | masks.sum((1, 2)).isnan()
+        masks.masked_fill_(unknown[:, None, None], torch.nan)
+        return Found(things, masks, None if found.layers is None else label_maps, class_map, unknown.byte())
 
     def _chosen(self, kernels: Kernels, found: Best) -> Tensor:
         """Returns the things (N, MOST, 8) that are left after non-maximum suppression."""

@@ -40,6 +40,7 @@ class Best(NamedTuple):
     owners: Tensor  # (N, K) int32: number of the layer
     layers: Tensor | None  # as in `Proposals`
     coefficients: Tensor | None  # (N, K, C)
+    unknown: Tensor  # (N,) bool: a score is no number, or what is drawn of a proposal that counts
 
 
 def best(looks: Sequence[Outputs], form: Detection, size: Size, kept: Tensor) -> Best:
@@ -55,7 +56,9 @@ def best(looks: Sequence[Outputs], form: Detection, size: Size, kept: Tensor) ->
     scores, rows = _highest(counted, min(MOST_COMPARED, counted.shape[1]))
     owners = found.owner(rows)
     boxes = _corners(_at(found.boxes, owners), form.boxes, size)
-    scores = torch.where(boxes.isfinite().all(dim=2), scores, 0.0)
+    finite = boxes.isfinite().all(dim=2)
+    unknown = found.scores.isnan().any(dim=1) | ((scores > 0) & ~finite).any(dim=1)
+    scores = torch.where(finite, scores, 0.0)
     return Best(
         boxes.contiguous(),
         scores.contiguous(),
@@ -63,6 +66,7 @@ def best(looks: Sequence[Outputs], form: Detection, size: Size, kept: Tensor) ->
         owners.int(),
         None if found.layers is None else found.layers.contiguous(),
         None if found.coefficients is None else _at(found.coefficients, rows),
+        unknown,
     )
 
 

@@ -61,9 +61,10 @@ class TorchInstanceInference(Inference):
     def __call__(self, tensor: torch.Tensor) -> InferenceResult:
         found = self._network(tensor)
         with torch.cuda.stream(self._gpu.stream):
-            things, label_maps, class_map = map(_copy, (found.things, found.label_maps, found.class_map))
-            assert things is not None
-            return InferenceResult(found.masks, class_map, GpuInstances(things, label_maps, self._model, self._gpu))
+            label_maps, class_map = map(_copy, (found.label_maps, found.class_map))
+            things, unknown = found.things.clone(), found.unknown.clone()
+            instances = GpuInstances(things, unknown, label_maps, self._model, self._gpu)
+            return InferenceResult(found.masks, class_map, instances)
 
     def close(self) -> None:
         self._network.close()
@@ -72,9 +73,12 @@ class TorchInstanceInference(Inference):
 class GpuInstances(Sequence[FrameInstances]):
     """The instances of a batch, which come to the host when one of them is first read."""
 
-    def __init__(self, things: torch.Tensor, label_maps: torch.Tensor | None, model: Model, gpu: Gpu) -> None:
+    def __init__(
+        self, things: torch.Tensor, unknown: torch.Tensor, label_maps: torch.Tensor | None, model: Model, gpu: Gpu
+    ) -> None:
         """See `Found` for the tensors. Maps of boxes are drawn on the host: to copy large ones takes longer."""
-        self._things, self._label_maps, self._model, self._gpu = things, label_maps, model, gpu
+        self._things, self._unknown, self._label_maps = things, unknown, label_maps
+        self._model, self._gpu = model, gpu
 
     def __len__(self) -> int:
         return len(self._things)
@@ -86,7 +90,7 @@ class GpuInstances(Sequence[FrameInstances]):
     def __getitem__(self, key: int | slice) -> FrameInstances | GpuInstances:
         if isinstance(key, slice):
             label_maps = None if self._label_maps is None else self._label_maps[key]
-            return GpuInstances(self._things[key], label_maps, self._model, self._gpu)
+            return GpuInstances(self._things[key], self._unknown[key], label_maps, self._model, self._gpu)
         return self._on_host[key]
 
     def __iter__(self) -> Iterator[FrameInstances]:
@@ -96,13 +100,14 @@ class GpuInstances(Sequence[FrameInstances]):
     def _on_host(self) -> tuple[FrameInstances, ...]:
         """Waits for the GPU."""
         self._gpu.enter()
-        things, *copied = self._gpu.download(*(one for one in (self._things, self._label_maps) if one is not None))
+        maps_there = () if self._label_maps is None else (self._label_maps,)
+        things, unknown, *copied = self._gpu.download(self._things, self._unknown, *maps_there)
         found = [part[: np.count_nonzero(part[:, 4])] for part in things]
         place = place_of(self._model)
         maps = copied[0] if copied else [map_of_boxes(one[:, :4], (place.height, place.width)) for one in found]
         return tuple(
-            frame_instances(one[:, :4], one[:, 4], one[:, 5], self._model, label_map)
-            for one, label_map in zip(found, maps, strict=True)
+            replace(frame_instances(one[:, :4], one[:, 4], one[:, 5], self._model, label_map), unknown=bool(lost))
+            for one, label_map, lost in zip(found, maps, unknown, strict=True)
         )
 
 

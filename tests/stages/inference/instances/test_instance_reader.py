@@ -50,7 +50,7 @@ def found_by(
         ]
         reader = InstanceReader(model, gpu.device, class_map=True)
         found = reader(gpu.kernels(INSTANCES, FORMATS["yuv420p"]), looks)
-        instances = list(GpuInstances(found.things, found.label_maps, model, gpu))
+        instances = list(GpuInstances(found.things, found.unknown, found.label_maps, model, gpu))
         return Found(*(None if part is None else part.cpu() for part in found)), instances
 
 
@@ -126,14 +126,18 @@ def test_of_more_proposals_the_best_are_compared(tmp_path: Path, side: str) -> N
 
 
 @pytest.mark.parametrize("side", SIDES)
-def test_boxes_that_are_no_numbers_are_left_out(tmp_path: Path, side: str) -> None:
-    rows = np.tile(np.float32([10, 10, 8, 8, 1, 0.9]), (4, 1))
-    rows[0, 2], rows[1, 0], rows[2, 5] = np.nan, np.inf, np.nan
-    rows[3] = [40, 40, 8, 8, 1, 0.8]
+def test_what_is_no_number_makes_the_picture_unknown_as_on_the_cpu(tmp_path: Path, side: str) -> None:
+    """The pipeline puts the effect everywhere in such a picture, and counts it."""
+    rows = np.tile(np.float32([40, 40, 8, 8, 1, 0.8]), (5, 2, 1))
+    rows[0, 0, 2], rows[1, 0, 0], rows[2, 0, 5] = np.nan, np.inf, np.nan
+    rows[3, 0] = [np.nan, 10, 8, 8, 1, 0.1]  # below the threshold: no box is drawn
     model = replace(network(tmp_path, "yolov5", outputs_of("yolov5")), labels=("c0",), keep=(0,))
-    found, (frame,) = found_by(side, model, [{"output0": rows}])
-    assert [one.score for one in frame.instances] == pytest.approx([0.8])
-    assert np.isfinite(found.masks.numpy()).all()
+    found, frames = found_by(side, model, [{"output0": row} for row in rows])
+    assert model.detection is not None
+    theirs = [read([row], model.detection, (SIZE, SIZE), model.keep) for row in rows]
+    assert [frame.unknown for frame in frames] == [one.unknown for one in theirs] == [True, True, True, False, False]
+    assert [frame.instances[0].score for frame in frames] == pytest.approx([0.8] * 5)
+    assert np.isnan(found.masks.numpy()).all(axis=(1, 2)).tolist() == [True, True, True, False, False]
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -142,7 +146,8 @@ def test_a_mask_that_is_no_number_stays_so(tmp_path: Path, side: str) -> None:
     outputs = outputs_of("rf-detr")
     outputs["masks"][:, 2, 2] = np.nan
     found, _ = found_by(side, network(tmp_path, "rf-detr", outputs_of("rf-detr")), [outputs, outputs_of("rf-detr")])
-    assert found.masks[0].isnan().any() and not found.masks[1].isnan().any()
+    assert found.masks[0].isnan().all() and not found.masks[1].isnan().any()
+    assert found.unknown.tolist() == [1, 0]
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -160,7 +165,7 @@ def test_a_run_gets_its_part_of_a_batch(tmp_path: Path) -> None:
     outputs = [outputs_of("yolo", seed) for seed in range(3)]
     model = network(tmp_path, "yolo", outputs[0])
     found, whole = found_by("host", model, outputs)
-    part = GpuInstances(found.things, found.label_maps, model, gpu_of("host"))[1:3]
+    part = GpuInstances(found.things, found.unknown, found.label_maps, model, gpu_of("host"))[1:3]
     assert [frame.instances for frame in part] == [frame.instances for frame in whole[1:]]
     assert len(part) == 2 and (part[1].label_map == whole[2].label_map).all()
     assert whole[1].instances != whole[2].instances

@@ -21,6 +21,8 @@ _AV1_SEQUENCE = 1  # obu_type of a sequence header, AV1 bitstream, section 6.2.2
 _LEB128 = 8  # bytes of a number at most, AV1 bitstream, section 4.10.5
 _GOLOMB = 32  # zeros before a code at most, H.264 clause 7.2
 _MOST = 8192  # bytes
+_SEQUENCE_DISPLAY = 2  # extension_start_code_identifier, MPEG-2 table 6-2
+_DISPLAY_ORIENTATION = 47  # payloadType, H.264 table D.1 and H.265 D.2.1
 _SEQUENCE_EXTENSION = b"\0\0\1\xb5"  # extension_start_code, MPEG-2 table 6-1; 1 follows for sequences
 
 
@@ -90,6 +92,24 @@ def sequence_sets(codec: str, data: bytes) -> frozenset[bytes]:
         for unit in units(data)
         if unit and (unit[0] & 31 == _SPS if codec == "h264" else unit[0] >> 1 & 63 == _HEVC_SPS)
     )
+
+
+def stated_shape(codec: str, data: bytes) -> frozenset[bytes]:
+    """Returns the parts of a packet with start codes that state the shape of pixels, a turn, or colors."""
+    match codec:
+        case "h264" | "hevc":
+            sei, skipped = (b"\x06", 1) if codec == "h264" else (b"\x4e", 2)
+            messages = payloads(unit[skipped:] for unit in units(data) if unit[:1] == sei)
+            turns = (payload for kind, payload in messages if kind == _DISPLAY_ORIENTATION)
+            return sequence_sets(codec, data).union(turns)
+        case "mpeg2video":  # of a sequence header the size and the shape; of a display extension all
+            found = (unit for unit in units(data) if unit[:1] in (_SEQUENCE, b"\xb5"))
+            return frozenset(unit[:5] if unit[:1] == _SEQUENCE else unit for unit in found if _states(unit))
+    return frozenset()
+
+
+def _states(unit: bytes) -> bool:
+    return unit[:1] == _SEQUENCE or (len(unit) > 1 and unit[1] >> 4 == _SEQUENCE_DISPLAY)
 
 
 def is_idr(codec: str, data: bytes) -> bool:

@@ -176,12 +176,14 @@ def read(
     cut_short: Callable[[], None] = lambda: None,
     damaged: Callable[[], None] = lambda: None,
     opened: Callable[[SourcePackets], None] = lambda source: None,
+    keyframe: Callable[[bytes], None] = lambda data: None,
 ) -> Iterator[VideoPacket]:
     """Yields the video's packets from the keyframe before the pts `first` on, for a decoder without a container.
 
     Yields all packets if `first` is `None`, or if a seek does not lead to such a keyframe. Calls `cut_short` if
-    reading ends with an error, `damaged` for each packet that is left out because it is, and `opened` before the first
-    packet. Raises `StreamChanges` where a stream goes on in another size or with fields.
+    reading ends with an error, `damaged` for each packet that is left out because it is, `opened` before the first
+    packet, and `keyframe` with each keyframe's data. Raises `StreamChanges` where a stream goes on in another size or
+    with fields.
     """
     first_shown: set[Shown] = set()  # pictures that the first headers state
     begun = False  # before, there is nothing to decode, and a session may still have the parameters of another file
@@ -206,6 +208,8 @@ def read(
                     keyframes += begun and ready.is_keyframe
                     if not begun or (keyframes == 1 and needs_earlier_frames(info.codec, ready)):
                         continue
+                    if ready.is_keyframe:
+                        keyframe(bytes(ready))
                     if ready.is_keyframe or info.codec == "vp9":
                         _check_headers(info, bytes(ready), first_shown)
                     yield ready

@@ -37,6 +37,7 @@ from segmentation.stages.decode.chunks import (
     read,
     whole,
 )
+from segmentation.stages.decode.constancy import PacketConstancy
 from segmentation.stages.decode.nvdec_log import damage_log
 from segmentation.stages.decode.nvdec_session import NvdecSession, Surface, TimesToCome
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, SessionQuota
@@ -197,7 +198,9 @@ class NvdecDecoder(Decoder):
 
     def _read(self) -> None:
         """Reads packets and opens chunks, with as many threads to decode them as the file's share allows."""
-        there = read(self.info, self._timeline.first, self._reading_failed, self._packet_damaged, self._opened)
+        constancy = PacketConstancy(self.info, self._differ)
+        first = self._timeline.first
+        there = read(self.info, first, self._reading_failed, self._packet_damaged, self._opened, constancy)
         packets = takewhile(lambda _: not self._queue.closed.is_set(), there)
         cut: Iterator[Chunk[_DecodedBatch]]
         if self.info.decoding_times:  # times don't tell which chunk a frame belongs to
@@ -209,6 +212,10 @@ class NvdecDecoder(Decoder):
                 self._begin(self._work)
             self._queue.open(chunk)
         self._queue.open(None)
+
+    def _differ(self, text: str) -> None:
+        log.warning(text)
+        self.cut_short = True
 
     def _reading_failed(self) -> None:
         self.cut_short = True

@@ -19,7 +19,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from segmentation.errors import one_line
-from segmentation.frames import FORMATS, FULL, UNSPECIFIED, Frame, FrameBatch, Memory, Plane, VideoInfo
+from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, Memory, Plane, VideoInfo
 from segmentation.media.bitstream.losses import A_FRAME_EACH, AwaitedFrames
 from segmentation.media.bitstream.sei import MessageReader
 from segmentation.media.bitstream.whole_packets import whole_packets
@@ -29,6 +29,7 @@ from segmentation.media.planes import EXACT, bounded_view
 from segmentation.media.source_packets import SourcePackets, leads_there
 from segmentation.options.config import Config
 from segmentation.stages.decode import Decoder
+from segmentation.stages.decode.constancy import Constancy, is_recolored
 from segmentation.stages.decode.timestamps import Reorder, Timeline, length, missing
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ class PyAVDecoder(Decoder):
         self._limit = config.max_frames
         self._timeline = Timeline(info, config)
         self._messages = MessageReader(info)
-        self._resized = self._recolored = self._reshaped = False
-        self._turns: set[int] = set()  # degrees by which frames are to be turned
+        self._resized = self._recolored = False
+        self._constancy = Constancy(info, self._differ)
         self._lost = 0  # packets that can't be decoded
 
     @staticmethod
@@ -150,7 +151,7 @@ class PyAVDecoder(Decoder):
             finally:
                 self.damaged = self._lost + broken
             if decoded:
-                self._check_aspect(stream.codec_context.sample_aspect_ratio)
+                self._constancy.check_aspect(stream.codec_context.sample_aspect_ratio)
             for frame in decoded:
                 if frame.is_corrupt and frames == broken == 0 and self.info.codec in CONCEALED:
                     continue  # of a group whose beginning is missing
@@ -159,7 +160,7 @@ class PyAVDecoder(Decoder):
                 pts = frame.pts if reorder is None else reorder.next()
                 end = max(end, ((pts or 0) + self._length(frame)) * self.info.time_base)
                 awaited.take(frame)
-                self._check_turn(frame.rotation)
+                self._constancy.check_turn(frame.rotation)
                 yield frame, pts
         whole = self._timeline.first is None
         lost = max(self._lost, missing(self.info, frames, end, self.source, whole=whole))
@@ -186,24 +187,9 @@ class PyAVDecoder(Decoder):
         log.log(self.level, "%s: reading ended early: %s", self.info.path, reason)
         self.cut_short = True
 
-    def _check_aspect(self, aspect: Fraction | None) -> None:
-        """Says that the shape of pixels changes, which the output can't follow."""
-        first = self.info.coded_aspect
-        if aspect and first and aspect != first and not self._reshaped:
-            self._reshaped = self.cut_short = True
-            text = "%s: the sample aspect ratio changes from %s to %s on the way; the output keeps the first"
-            log.log(self.level, text, self.info.path, first, aspect)
-
-    def _check_turn(self, degrees: int) -> None:
-        """Says that frames are to be turned otherwise than the first, which the output can't follow."""
-        if degrees not in self._turns:
-            self._turns.add(degrees)
-            if len(self._turns) == 2:
-                self.cut_short = True
-                text = (
-                    "%s: some pictures are to be turned otherwise than the first; the output turns all like the first"
-                )
-                log.log(self.level, text, self.info.path)
+    def _differ(self, text: str) -> None:
+        log.log(self.level, text)
+        self.cut_short = True
 
     def _lose(self) -> None:
         self._lost += 1
@@ -242,10 +228,7 @@ class PyAVDecoder(Decoder):
 
     def _is_recolored(self, frame: VideoFrame) -> bool:
         """Returns whether a frame has another matrix than the first, and says so once."""
-        color = self.info.color
-        other = replace(color, matrix=int(frame.colorspace))
-        stated = UNSPECIFIED not in (color.matrix, other.matrix) and not frame.format.is_rgb
-        if not stated or other.weights == color.weights:
+        if not is_recolored(frame, self.info):
             return False
         if not self._recolored:
             self._recolored = True

@@ -71,7 +71,8 @@ def on_the_host(model: Model, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any]
     def infer(tensor: Any) -> InferenceResult:
         network.input.copy_(tensor)
         found = network.run()
-        return InferenceResult(found.masks, found.class_map, GpuInstances(found.things, found.unknown, found.label_maps, model, gpu))
+        instances = GpuInstances(found.things, found.unknown, found.label_maps, model, gpu)
+        return InferenceResult(found.masks, found.class_map, instances)
 
     return infer
 

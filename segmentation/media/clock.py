@@ -283,7 +283,9 @@ class Clock(Generic[PacketT]):
         if broken or 0 < away <= 2 * track.pause:
             return "gap", outlooks
         others = [outlook.stepped for stream, outlook in outlooks.items() if stream != own and outlook.fed]
-        return "step" if (steady or others) and all(others) else "outlier", outlooks
+        if (steady or others) and all(others):
+            return "step", outlooks
+        return "gap" if steady >= _STEADY and 0 < away <= self._seconds(_GAP) else "outlier", outlooks
 
     def _step(self, track: _TrackClock, expected: int, outlooks: dict[int, _Outlook]) -> None:
         """Moves the clock of all streams, so that none of them begins again before it has ended."""

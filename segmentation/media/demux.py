@@ -44,4 +44,6 @@ def late_streams(container: InputContainer) -> dict[int, str]:
         finally:
             av.logging.set_level(before)
     found = {int(number): f"{kind} {codec}".lower().strip() for number, kind, codec in _STREAM.findall(described)}
-    return {number: found[number] for number in sorted(found) if number >= len(container.streams)}
+    metadata = "subtitle text" if container.format.name == "flv" else None  # which FFmpeg takes for subtitles
+    known = len(container.streams)
+    return {number: found[number] for number in sorted(found) if number >= known and found[number] != metadata}

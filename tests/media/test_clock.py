@@ -276,6 +276,16 @@ def test_gaps_that_are_real_stay(kind: str) -> None:
     assert not clock.changed
 
 
+@pytest.mark.parametrize("seconds", [0.6, 3, 9])
+@pytest.mark.parametrize("rest", [0.5, 2, 5])
+def test_sound_follows_its_picture_over_a_gap_shortly_before_the_end(seconds: float, rest: float) -> None:
+    """Too little of the sound comes after the gap to show a step, and it is no outlier."""
+    parts = recording(3), moved(recording(rest), int((3 + seconds) * 90_000))
+    found, clock = on_clock([*parts[0], *parts[1]])
+    assert found == [*parts[0], *parts[1]]
+    assert not clock.changed
+
+
 def test_a_pause_longer_than_ten_seconds_of_all_streams_is_closed() -> None:
     found, clock = on_clock(without(recording(60), None, 4, 44))
     assert len(clock.steps) == 1

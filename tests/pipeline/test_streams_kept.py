@@ -36,6 +36,13 @@ def test_a_stream_that_begins_on_the_way_is_no_silent_loss(tmp_path: Path, caplo
         segment(io.BytesIO(data), target, verify=True, **PLAIN)
 
 
+def test_metadata_of_flv_on_the_way_is_no_stream(tmp_path: Path) -> None:
+    whole = Synthetic(codec="libx264", pts=range(10), audio="aac").write(tmp_path / "whole.flv").read_bytes()
+    (tmp_path / "twice.flv").write_bytes(whole + whole[13:])
+    report = segment(tmp_path / "twice.flv", tmp_path / "b.mkv", **PLAIN)
+    assert report.complete and report.late == {} and report.frames == 20
+
+
 def test_a_late_stream_that_was_not_wanted_is_no_loss() -> None:
     late = {1: "audio aac", 2: "video h264", 3: "subtitle dvb_subtitle"}
     assert missing_streams(late, Config()) == late

@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import count, pairwise
+from itertools import count, islice, pairwise
 from typing import Generic, Literal, Protocol, TypeVar
 
 _BACK = Fraction(1, 10)  # seconds by which dts may fall back without a step, as in FFmpeg's own program
@@ -197,6 +197,11 @@ class Clock(Generic[PacketT]):
     def _place(self, packet: PacketT, track: _TrackClock) -> None:
         """Sets the times of a packet of pictures or sound."""
         assert packet.dts is not None
+        begin = self._true_beginning(packet) if track.last is None and self._offsets == [0] else None
+        if begin is not None:
+            self._move(packet, _ticks(begin, self._scales[packet.stream_index]), track)
+            self.retimed[packet.stream_index] += 1
+            return
         expected = self._expected(track)
         if expected is None:
             self._move(packet, packet.dts, track)
@@ -211,6 +216,34 @@ class Clock(Generic[PacketT]):
         dts = packet.dts + _ticks(track.offset, scale) if fits else -(-expected // scale)
         if self._move(packet, dts, track) or not fits:
             self.retimed[packet.stream_index] += 1
+
+    def _true_beginning(self, packet: PacketT) -> int | None:
+        """Returns when a stream begins whose first packets are outliers; `None` where they are none, as far as is seen.
+
+        They are far from the other streams, or where there are none, from most of their own stream's.
+        """
+        stream, own = packet.stream_index, [self._raw(packet)]
+        others = {other: track.last for other, track in self._tracks.items() if other != stream}
+        for further in islice(self._further(), _SPARSE):
+            if further.stream_index == stream:
+                own.append(self._raw(further))
+            elif others.get(further.stream_index, 0) is None:
+                others[further.stream_index] = self._raw(further)
+            if len(own) > _STEADY and None not in others.values() and (others and not self._is_apart(own[0], others)):
+                return None
+        far = self._seconds(_GAP)
+        wrong = next((n for n, (before, at) in enumerate(pairwise(own), 1) if abs(at - before) > far), 0)
+        if not 0 < wrong <= len(own) - _STEADY:
+            return None
+        if others and (self._is_apart(own[wrong], others) or not self._is_apart(own[0], others)):
+            return None
+        if not others and wrong >= _STEADY:
+            return None
+        return own[wrong] - wrong * self._length(packet, self._tracks[stream])
+
+    def _is_apart(self, at: int, others: Mapping[int, int | None]) -> bool:
+        """Returns whether a time is far from those of all other streams, as far as these are known."""
+        return all(other is None or abs(at - other) > self._seconds(_GAP) for other in others.values())
 
     def _fits(self, at: int, track: _TrackClock, expected: int) -> bool:
         """Returns whether a packet may have this dts without a look at what follows."""

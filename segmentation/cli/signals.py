@@ -56,7 +56,8 @@ def finish_on_signals() -> Iterator[Received]:
                 raise KeyboardInterrupt
             received.stop.set()
 
-    with _handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), handle):
+    hangup = [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []  # not on Windows
+    with _handled((signal.SIGINT, signal.SIGTERM, *hangup), handle):
         yield received
 
 

@@ -24,9 +24,11 @@ from segmentation.system.cores import core_count
 
 def check(request: Request) -> Iterator[Finding]:
     """Yields a finding for the processor, one for the GPU, and one for NVDEC where there is a GPU."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    memory = ""
+    if hasattr(os, "sysconf"):  # not on Windows
+        memory = f", {os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GB"
     system = f"{platform.system()} {platform.release()}, Python {platform.python_version()}"
-    detail = f"{_processor()}, {core_count()} cores, {memory:.0f} GB; {system}"
+    detail = f"{_processor()}, {core_count()} cores{memory}; {system}"
     yield Finding(name="machine", outcome=OK, detail=detail)
     if not allows_cuda(request.device):
         yield Finding(name="GPU", outcome=ABSENT, detail=f"--device {request.device} leaves NVIDIA's out")

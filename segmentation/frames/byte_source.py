@@ -79,7 +79,8 @@ class PipeSource(ByteSource):
         # A raw read returns what is there. Others wait until they have all that they were asked for.
         self._read = getattr(file, "read1", file.read)
         raw = getattr(file, "raw", file)
-        self._poll = select.poll() if isinstance(raw, io.FileIO) else None  # of others, bytes may wait in a buffer
+        # Of other files bytes may wait in a buffer, and Windows polls sockets alone.
+        self._poll = select.poll() if isinstance(raw, io.FileIO) and hasattr(select, "poll") else None
         if self._poll is not None:
             self._poll.register(raw, select.POLLIN)
         self._kept = bytearray()

@@ -254,6 +254,8 @@ def _patiently(video: Video, stop: threading.Event, attempt: Callable[[], Result
 
 def _pool(workers: str, config: Config) -> WorkerPool:
     """Returns the workers that an option names. Raises `ConfigError` or `BackendError`."""
+    if not hasattr(os, "memfd_create"):
+        raise BackendError(f"workers {workers}: need Linux, where two processes share memory; leave out --workers")
     if workers == "auto":
         return LocalWorkers(None, config)
     if found := re.fullmatch(r"local:([1-9]\d{0,3})", workers):

@@ -17,7 +17,7 @@ from types import TracebackType
 from weakref import WeakSet
 
 from segmentation.errors import OutputError, one_line
-from segmentation.system.safe_files import SAFE, address_of, is_at, keep_rights, lock, move_new
+from segmentation.system.safe_files import LOCKS, SAFE, address_of, is_at, keep_rights, lock, move_new
 
 _ATTEMPTS = 100  # at a temporary name; another process takes it for a leftover only in the moment before it is locked
 
@@ -126,6 +126,8 @@ class PendingFile:
             keep_rights(self._descriptor, self._replaced)
         if not os.path.samestat(os.fstat(self._descriptor), self.path.lstat()):
             raise self._swapped(self.path)
+        if not LOCKS:  # Windows, which renames no open file
+            self._close()
         suffix = self.target.suffix
         if self.overwrite and not fragment:
             self.path.replace(self.place)
@@ -148,13 +150,14 @@ class PendingFile:
 
         From then on `address` leads to nothing: FFmpeg may open it once more while it closes the file.
         """
-        with suppress(OSError):  # in a folder that can't be written there is nothing to remove
-            # An interrupt may have come between the file and its descriptor.
-            if self._descriptor is None or is_at(self.path, self._descriptor):
-                self.path.unlink(missing_ok=True)
+        own = self._descriptor is None  # an interrupt may have come between the file and its descriptor
         if self._descriptor is not None:
             with suppress(OSError), open(os.devnull, "rb") as nothing:
+                own = is_at(self.path, self._descriptor)
                 os.dup2(nothing.fileno(), self._descriptor, inheritable=False)
+        if own:
+            with suppress(OSError):  # in a folder that can't be written there is nothing to remove
+                self.path.unlink(missing_ok=True)
 
     def _temporary(self) -> Path:
         """Returns a new name. It has no process id: containers use the same ones again."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import platformdirs
 
 from segmentation.system.atomic_file import write_atomically
-from segmentation.system.safe_files import is_at, lock, open_lock
+from segmentation.system.safe_files import LOCKS, is_at, lock, open_lock
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,13 @@ def _digest_of(path: Path) -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Holds the lock of `path` among processes, and removes the lock file afterwards. Raises `OSError`."""
+    """Holds the lock of `path` among processes, and removes the lock file afterwards. Raises `OSError`.
+
+    Without locks, two processes may build the same at a time: what is kept appears whole.
+    """
+    if not LOCKS:
+        yield
+        return
     file = path.with_name(f".{path.name}.lock")
     while True:
         descriptor = open_lock(file)

@@ -1,5 +1,6 @@
 """Processes of the program's own that work beside it, with a GIL of their own: started, watched and ended."""
 
+import errno
 import os
 import pickle
 import signal
@@ -11,7 +12,8 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Generic, Protocol, TypeVar
+from tempfile import TemporaryFile
+from typing import IO, Generic, Protocol, TypeVar
 
 from segmentation.errors import InternalError, SegmentationError, one_line
 
@@ -41,8 +43,9 @@ class ChildProcess:
         `environment` has variables besides those of this process. With `quiet`, nothing that it writes is shown, and
         the last line is a part of `describe_death`. Raises `OSError`.
         """
-        # `close` closes it. A file in a folder would hide that descriptors are used up behind another error.
-        self._written = os.fdopen(os.memfd_create("output"), "w+b") if quiet else None
+        if os.name == "nt":
+            raise OSError(errno.ENOTSUP, "processes beside this one need Linux or macOS")
+        self._written = _unnamed_file() if quiet else None  # `close` closes it
         # In a group of its own it does not get the signals that a terminal sends to all in the foreground.
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", module, *map(str, descriptors), *arguments],
@@ -188,6 +191,11 @@ class SharedProcesses(Generic[W]):
             free = self._start()
             self._alive.append(free)
         return free
+
+
+def _unnamed_file() -> IO[bytes]:
+    """Returns an empty file. One in a folder would hide that descriptors are used up behind another error."""
+    return os.fdopen(os.memfd_create("output"), "w+b") if hasattr(os, "memfd_create") else TemporaryFile()
 
 
 def with_traceback(exc: E, process: str) -> E:

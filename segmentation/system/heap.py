@@ -14,7 +14,7 @@ def trim_heap() -> None:
     Threads allocate from several arenas of their own. What decoders and encoders have freed stays in them, and does not
     serve a thread of another arena: with each connection and each run that comes and goes the process grows.
     """
-    with suppress(AttributeError, OSError):  # another C library
+    with suppress(AttributeError, OSError, TypeError):  # another C library, or Windows
         ctypes.CDLL(None).malloc_trim(0)
 
 
@@ -23,5 +23,5 @@ def limit_malloc_arenas(count: int) -> None:
 
     Pages that are free in part are not given back, and each arena keeps some of its own.
     """
-    with suppress(AttributeError, OSError):  # another C library
+    with suppress(AttributeError, OSError, TypeError):  # likewise
         ctypes.CDLL(None).mallopt(_ARENA_MAX, count)

@@ -1,10 +1,10 @@
 """Files in folders that others may write: locked, compared, moved and removed without trust in their names.
 
-A lock ends with the descriptor that holds it, and so with its process.
+A lock ends with the descriptor that holds it, and so with its process. Windows has none of these ways: there files are
+addressed by their names, without locks.
 """
 
 import errno
-import fcntl
 import os
 import re
 import stat
@@ -12,16 +12,27 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 
-# For names in folders that others may write: a link is not followed, and a named pipe is not waited for.
-SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows
+    LOCKS = False
+else:
+    LOCKS = True
+
+BINARY: int = getattr(os, "O_BINARY", 0)  # Windows would change the ends of lines
+UNWAITED: int = getattr(os, "O_NONBLOCK", 0) | BINARY  # a named pipe is not waited for
+# For names in folders that others may write: a link is not followed either.
+SAFE: int = getattr(os, "O_NOFOLLOW", 0) | UNWAITED | getattr(os, "O_CLOEXEC", 0)
 
 
 def lock(descriptor: int, *, wait: bool = False) -> bool:
     """Locks an open file, and returns whether it did: without `wait`, another holder is no reason to wait.
 
     The descriptor has to be open for writing: NFS gives no other one an exclusive lock. Raises `OSError` on file
-    systems without locks.
+    systems without locks, and where `LOCKS` is false.
     """
+    if not LOCKS:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
@@ -78,15 +89,21 @@ def move_new(path: Path, place: Path, folder: int | None = None) -> None:
         os.unlink(path, dir_fd=folder)
 
 
+def open_folder(folder: Path) -> int | None:
+    """Opens a folder, which may be no link. Returns its descriptor, `None` on Windows. Raises `OSError`."""
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | SAFE) if hasattr(os, "O_DIRECTORY") else None
+
+
 def remove_files(folder: Path, own: re.Pattern[str]) -> None:
     """Removes the files whose names `own` matches from a folder, which may be no link. Raises `OSError`."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | SAFE)
+    descriptor = open_folder(folder)
     try:
-        for name in os.listdir(descriptor):
+        for name in os.listdir(folder if descriptor is None else descriptor):
             if own.fullmatch(name):
-                os.unlink(name, dir_fd=descriptor)
+                os.unlink(folder / name if descriptor is None else name, dir_fd=descriptor)
     finally:
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def remove_folder(folder: Path, own: re.Pattern[str]) -> None:
@@ -101,7 +118,7 @@ def is_own(path: Path) -> bool:
     Some file systems state another owner for all that this user makes, so a new file shows it.
     """
     owner = path.lstat().st_uid
-    if owner == os.geteuid():
+    if not hasattr(os, "geteuid") or owner == os.geteuid():
         return True
     with TemporaryFile(dir=path.parent) as file:
         return owner == os.fstat(file.fileno()).st_uid
@@ -110,8 +127,10 @@ def is_own(path: Path) -> bool:
 def keep_rights(descriptor: int, old: os.stat_result) -> None:
     """Gives an open file the group, owner and mode of the one that it replaces, as far as they are permitted.
 
-    Rights that were meant for another group, or given by another owner, are not handed on.
+    Rights that were meant for another group, or given by another owner, are not handed on. Windows has none of these.
     """
+    if not hasattr(os, "fchown"):
+        return
     with suppress(OSError):
         os.fchown(descriptor, -1, old.st_gid)
     with suppress(OSError):  # root alone may

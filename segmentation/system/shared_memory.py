@@ -13,21 +13,25 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-_madvise = ctypes.CDLL(None, use_errno=True).madvise
-_madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-
 _SPACE = 1 << 36  # bytes of addresses, not of memory: the users of the blocks bound how much memory they take
 _ALIGNED = 64  # bytes: planes begin at multiples of it
 
 
+@cache
+def _process_library() -> ctypes.CDLL:
+    """Returns what the process has loaded; not at import, since Windows has no such library."""
+    return ctypes.CDLL(None, use_errno=True)
+
+
 def advise(address: int, size: int, advice: int) -> None:
     """Calls madvise(2). Other threads run meanwhile: `mmap.madvise` keeps the GIL. Raises `OSError`."""
-    if _madvise(address, size, advice):
+    if _process_library().madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), ctypes.c_int(advice)):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
 

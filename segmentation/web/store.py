@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -19,6 +18,7 @@ from typing import NamedTuple
 from segmentation.errors import ConfigError, OutputError, one_line
 from segmentation.options.project import parse_project
 from segmentation.system.file_state import FileState
+from segmentation.system.safe_files import lock
 
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = "queued", "running", "done", "failed", "cancelled"
 _TABLES = """
@@ -91,13 +91,12 @@ class Store:
             for part in ("inputs", "jobs"):
                 (folder / part).mkdir(mode=0o700, parents=True, exist_ok=True)
             self._held = open(folder / "lock", "w")  # noqa: SIM115  # held until `close`
-            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not lock(self._held.fileno()):
+                self._held.close()
+                raise ConfigError(f"{folder}: another server works in this folder; name another with --work")
             self._rows = sqlite3.connect(folder / "jobs.sqlite3", check_same_thread=False, isolation_level=None)
             self._rows.row_factory = sqlite3.Row
             self._rows.executescript(f"PRAGMA journal_mode=WAL;{_TABLES}")
-        except BlockingIOError:
-            self._held.close()
-            raise ConfigError(f"{folder}: another server works in this folder; name another with --work") from None
         except (OSError, sqlite3.Error) as exc:
             raise ConfigError(f"{folder}: can't be worked in ({one_line(exc)}); name another with --work") from exc
         self._do("UPDATE jobs SET state = ? WHERE state = ?", QUEUED, RUNNING)  # of a server that was killed

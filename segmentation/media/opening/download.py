@@ -35,6 +35,7 @@ from segmentation._version import __version__
 from segmentation.errors import one_line
 from segmentation.media.timed_response import TimedResponse
 from segmentation.system.access import Access
+from segmentation.system.safe_files import UNWAITED
 
 CONNECT, STALL = 20.0, 60.0  # seconds without an answer, and without a byte
 _POLL = 0.1  # seconds between looks at `Access.stop`
@@ -143,7 +144,7 @@ def _check_playlist(file: BinaryIO) -> None:
 
 def _open_regular(path: str, flags: int) -> int:
     """Opens a file for `open`. Raises `OSError` for a pipe or device, which may never come to an end."""
-    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    descriptor = os.open(path, flags | UNWAITED)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)

@@ -13,7 +13,7 @@ from segmentation.errors import OutputError
 from segmentation.frames.picture_names import NUMBER, name_pattern, numbered_name
 from segmentation.media.muxer import Muxer
 from segmentation.system.atomic_file import PendingFile
-from segmentation.system.safe_files import SAFE, address_of, keep_rights, move_new, remove_folder
+from segmentation.system.safe_files import SAFE, address_of, keep_rights, move_new, open_folder, remove_folder
 
 _BESIDE = ".pictures"  # behind the name of a temporary file: its folder
 _MARK = "part-"  # before the names of pictures in the temporary folder
@@ -42,7 +42,7 @@ class PendingSequence(PendingFile):
     folder beside it: NFS has no locks for folders.
     """
 
-    _folder: int | None = None  # descriptor
+    _folder: int | None = None  # descriptor of the temporary folder, where the system has such
 
     def __init__(self, target: Path, *, overwrite: bool) -> None:
         super().__init__(target, overwrite=overwrite)
@@ -50,8 +50,15 @@ class PendingSequence(PendingFile):
 
     @property
     def address(self) -> str:
-        assert self._folder is not None, "create"
-        return address_of(self._folder) or f"{self.path}{_BESIDE}"
+        return (self._folder is not None and address_of(self._folder)) or str(self._beside)
+
+    @property
+    def _beside(self) -> Path:
+        return Path(f"{self.path}{_BESIDE}")
+
+    def _named(self, name: str) -> Path:
+        """Returns how a name in the temporary folder is written beside `dir_fd`."""
+        return self._beside / name if self._folder is None else Path(name)
 
     def check(self, option: str) -> None:
         folder, name = self.target.parent, self.target.name
@@ -70,20 +77,20 @@ class PendingSequence(PendingFile):
 
     def create(self) -> None:
         super().create()
-        folder = Path(f"{self.path}{_BESIDE}")
-        folder.mkdir(mode=0o700)
-        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | SAFE)
+        self._beside.mkdir(mode=0o700)
+        self._folder = open_folder(self._beside)
 
     def add(self, number: int, data: bytes) -> None:
         """Writes the file of this number to the temporary folder. Raises `OSError`."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE
-        descriptor = os.open(f"{_MARK}{numbered_name(self.target.name, number)}", flags, 0o666, dir_fd=self._folder)
+        name = self._named(f"{_MARK}{numbered_name(self.target.name, number)}")
+        descriptor = os.open(name, flags, 0o666, dir_fd=self._folder)
         with open(descriptor, "wb") as file:
             file.write(data)
 
     def commit(self, *, fragment: bool = False) -> Path:
-        assert self._folder is not None, "create"
-        names = sorted(name for name in os.listdir(self._folder) if self._own.fullmatch(name))
+        there = os.listdir(self._beside if self._folder is None else self._folder)
+        names = sorted(name for name in there if self._own.fullmatch(name))
         places = [self.place.with_name(name.removeprefix(_MARK)) for name in names]
         replaces = any(os.path.lexists(place) for place in places)
         if replaces and not self.overwrite:
@@ -99,22 +106,22 @@ class PendingSequence(PendingFile):
         """Gives a picture its name. Raises `OSError`, and `OutputError` if it must not replace the one of that name."""
         if not self.overwrite:
             try:
-                move_new(Path(name), place, self._folder)
+                move_new(self._named(name), place, self._folder)
             except FileExistsError:
                 raise self._came_into_being() from None
             return
         with suppress(FileNotFoundError):
             old = place.stat()
-            picture = os.open(name, os.O_RDONLY | SAFE, dir_fd=self._folder)
+            picture = os.open(self._named(name), os.O_RDONLY | SAFE, dir_fd=self._folder)
             try:
                 keep_rights(picture, old)
             finally:
                 os.close(picture)
-        os.replace(name, place, src_dir_fd=self._folder)
+        os.replace(self._named(name), place, src_dir_fd=self._folder)
 
     def discard(self) -> None:
         with suppress(OSError):  # there is no folder yet, or no more
-            remove_folder(Path(f"{self.path}{_BESIDE}"), self._own)
+            remove_folder(self._beside, self._own)
         super().discard()
 
     def _clear(self, path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from av.packet import Packet
 
-from segmentation.errors import OutputError
+from segmentation.errors import BackendError, OutputError
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
 from segmentation.media.cuts import Cuts, Cutter
 from segmentation.media.muxer import Muxer
@@ -146,6 +146,8 @@ class SegmentEncoder(PyAVEncoder):
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
+        if not hasattr(os, "memfd_create"):
+            raise BackendError("x264-segments needs Linux, where two processes share memory")
         cores = core_count()
         how = f"segments on {cores} cores" if (config.codec or "h264") in _SEGMENTED else "one encoder"
         return f"{PyAVEncoder.describe(config)}, {how}"

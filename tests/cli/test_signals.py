@@ -16,8 +16,9 @@ from paths import SAMPLE
 
 from segmentation import InputError
 from segmentation.cli import main as module
+from segmentation.cli import signals
 from segmentation.cli.console import say
-from segmentation.cli.inputs import batch, signals
+from segmentation.cli.inputs import batch
 from segmentation.cli.signals import Received, finish_on_signals, interrupt_on_signals
 
 Handling = AbstractContextManager[Received]

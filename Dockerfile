@@ -30,15 +30,19 @@ ENV PATH=/opt/venv/bin:$PATH
 # NVDEC and NVENC are libraries of the driver, which the toolkit puts into the container only when asked for video.
 ENV NVIDIA_DRIVER_CAPABILITIES=compute,video,utility
 
-# The dependencies are gigabytes: a layer of their own, which changes only with pyproject.toml and the version. Which
-# versions will do is said there.
+# The dependencies are gigabytes: a layer of their own, which changes only with the lock. uv compares each package with
+# its SHA-256, and does not stay in the image.
 WORKDIR /opt/segmentation
-COPY pyproject.toml LICENSE ./
-COPY segmentation/_version.py segmentation/
-# hadolint ignore=DL3013
-RUN touch README.md && pip install --no-cache-dir ".$EXTRAS"
+ARG UV=0.13.9
+COPY pyproject.toml uv.lock ./
+# hadolint ignore=SC2086
+RUN python3 -m venv /tmp/uv && /tmp/uv/bin/pip install --no-cache-dir "uv==$UV" \
+    && extras=$(echo "$EXTRAS" | tr -d '[]' | tr ',' '\n' | sed '/^$/d; s/^/--extra /') \
+    && UV_PROJECT_ENVIRONMENT=/opt/venv UV_PYTHON_DOWNLOADS=never \
+       /tmp/uv/bin/uv sync --frozen --no-cache --no-install-project $extras \
+    && rm -rf /tmp/uv
 
-COPY README.md ./
+COPY README.md LICENSE ./
 COPY segmentation segmentation
 RUN pip install --no-cache-dir --no-deps --force-reinstall . && rm -rf build ./*.egg-info
 

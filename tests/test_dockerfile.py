@@ -1,6 +1,6 @@
 """The Dockerfile's steps have the files that they need."""
 
-import re
+import os
 import shutil
 import subprocess
 import sys
@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from paths import ROOT
 
+from segmentation._version import __version__
+
 LINES = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
 # Packs what setuptools takes of a folder, without the network. Each runs in a process of its own.
-METADATA = "import sys; from setuptools import build_meta; build_meta.prepare_metadata_for_build_wheel(sys.argv[1])"
 WHEEL = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
 
 
@@ -39,30 +40,27 @@ def context_of(folder: Path) -> Path:
 
 
 def test_each_install_has_its_files(tmp_path: Path) -> None:
-    """What is copied before an install is enough for it; the last one installs all of the package."""
-    context, image = context_of(tmp_path / "context"), tmp_path / "image"
+    """The lock is there when it is installed, and the last step installs all of the package."""
+    context, image, made = context_of(tmp_path / "context"), tmp_path / "image", tmp_path / "made"
     image.mkdir()
-    installs = 0
+    made.mkdir()
+    steps = []
     for line in LINES:
         if line.startswith("COPY "):
             copy(line, context, image)
-        if line.startswith("RUN ") and "pip install" in line:
-            for name in re.findall(r"touch (\S+)", line):
-                (image / name).touch()
-            installs += 1
-            script = WHEEL if "--no-deps" in line else METADATA
-            made = tmp_path / f"made{installs}"
-            made.mkdir()
+        if line.startswith("RUN ") and "uv sync --frozen" in line:
+            steps.append("lock")
+            assert sorted(os.listdir(image)) == ["pyproject.toml", "uv.lock"]
+        elif line.startswith("RUN ") and "pip install" in line:
+            steps.append("package")
+            assert "--no-deps" in line
             done = subprocess.run(
-                [sys.executable, "-c", script, str(made)], cwd=image, capture_output=True, text=True, check=False
+                [sys.executable, "-c", WHEEL, str(made)], cwd=image, capture_output=True, text=True, check=False
             )
             assert done.returncode == 0, done.stderr[-2000:]
-    assert installs == 2
-    first, second = tmp_path / "made1", tmp_path / "made2"
-    (stated,) = first.glob("*.dist-info/METADATA")
-    version = re.search(r"^__version__ = \"(.*)\"$", (ROOT / "segmentation/_version.py").read_text(), re.M)
-    assert version is not None and f"\nVersion: {version[1]}\n" in stated.read_text(encoding="utf-8")
-    (wheel,) = second.glob("*.whl")
+    assert steps == ["lock", "package"]
+    (wheel,) = made.glob("*.whl")
+    assert wheel.name.split("-")[1] == __version__
     shutil.unpack_archive(wheel, tmp_path / "unpacked", "zip")
     files = {path.relative_to(ROOT) for path in (ROOT / "segmentation").rglob("*") if path.suffix in (".py", ".cu")}
     files |= {Path("segmentation/models/person.onnx"), Path("segmentation/sessions/streams.html")}

@@ -55,7 +55,8 @@ class Arguments(argparse.Namespace):
         high=1_000_000_000, metavar="TIME", link="security.md#limits")
     pace: bool = option("live sources", False, "play files at their own speed, as if they were cameras", link="live.md")
     status: str | None = option("live sources", None,
-        "serve figures of streams and workers over HTTP, for this machine alone without HOST", metavar="[HOST]:PORT",
+        "serve figures of streams and workers over HTTP, for this machine alone without HOST; metrics@: health and "
+        "metrics alone, without HOST on all addresses", metavar="[metrics@][HOST]:PORT",
         link="live.md#figures-while-they-run")
     # fmt: on
 

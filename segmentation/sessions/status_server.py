@@ -52,6 +52,8 @@ class Control:
 class StatusServer:
     """A server on `HOST:PORT` or `:PORT`, which is on this machine alone. Use it as a context manager.
 
+    `metrics@HOST:PORT` answers `/metrics`, `/healthz` and `/readyz` alone, `metrics@:PORT` on all addresses.
+
     | request | answer |
     |---|---|
     | `GET /` | a page with all streams |
@@ -80,7 +82,7 @@ class StatusServer:
         workers: Callable[[], WorkersStatus] | None = None,
     ) -> None:
         """Binds the address. `workers` reports workers, in the place of streams. Raises `ConfigError`."""
-        host, port = _split(address)
+        self._metrics_alone, host, port = _split(address)
         self._board, self._control, self._workers = board, control, workers
         self._token = os.environ.get(TOKEN, "")
         self._pictures = threading.BoundedSemaphore(_PICTURES)
@@ -109,6 +111,8 @@ class StatusServer:
         """Returns the answer to a GET."""
         if path == "/healthz":
             return _json({"alive": True})
+        if self._metrics_alone and path not in ("/metrics", "/readyz"):
+            return _error(HTTPStatus.NOT_FOUND, "health and metrics alone are here: /metrics, /healthz, /readyz")
         return self._get_streams(path) if self._workers is None else self._get_workers(path, self._workers())
 
     def _get_workers(self, path: str, status: WorkersStatus) -> _Answer:
@@ -177,6 +181,8 @@ class StatusServer:
             return _error(HTTPStatus.FORBIDDEN, "this address is for this machine alone; name it localhost")
         if not writes:
             return None
+        if self._metrics_alone:
+            return _error(HTTPStatus.FORBIDDEN, "health and metrics alone are here")
         if not self._token:
             return _error(HTTPStatus.FORBIDDEN, f"streams can be changed where {TOKEN} is set")
         given = headers.get("Authorization", "").encode()
@@ -315,12 +321,16 @@ def _name(path: str, suffix: str) -> str | None:
     return unquote(name.removesuffix(suffix)) if name != path and name.endswith(suffix) else None
 
 
-def _split(address: str) -> tuple[str, int]:
-    """Returns host and port. Raises `ConfigError`."""
-    host, separator, port = address.rpartition(":")
-    if not separator or not port.isdecimal():
-        raise ConfigError(f"status {address!r}: write HOST:PORT, or :PORT for this machine alone, such as :9100")
-    return host.strip("[]").removesuffix(".") or "127.0.0.1", int(port)
+def _split(address: str) -> tuple[bool, str, int]:
+    """Returns whether metrics alone are served, host and port. Raises `ConfigError`."""
+    mode, alone, place = address.rpartition("@")
+    host, separator, port = place.rpartition(":")
+    if not separator or not port.isdecimal() or mode != ("metrics" if alone else ""):
+        raise ConfigError(
+            f"status {address!r}: write HOST:PORT, or :PORT for this machine alone, such as :9100, or metrics@:PORT "
+            "for health and metrics alone on all addresses"
+        )
+    return bool(alone), host.strip("[]").removesuffix(".") or ("0.0.0.0" if alone else "127.0.0.1"), int(port)
 
 
 def is_local(host: str) -> bool:

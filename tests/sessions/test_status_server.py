@@ -201,6 +201,23 @@ def test_whoever_listens_on_all_addresses_is_told_so(streams: Streams) -> None:
     assert streams.serve("0:0").startswith("http://0.0.0.0:")
 
 
+def test_metrics_alone_are_on_all_addresses_and_show_nothing_else(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TOKEN, "sesame")
+    url = streams.serve("metrics@:0")
+    assert url.startswith("http://0.0.0.0:")
+    client = Client(url)
+    for path, kind in (("metrics", b"# HELP"), ("healthz", b"{"), ("readyz", b"{")):
+        status, body = client.ask(path, Host="prometheus.internal:9100")
+        assert status == 200 and body.startswith(kind)
+    for path in ("", "streams", "streams/hall.jpg", "workers"):
+        assert client.ask(path)[0] == 404
+    assert client.ask("streams", {"name": "a", "address": "rtsp://a/b"}, Authorization="Bearer sesame")[0] == 403
+    assert client.ask("streams/a", method="DELETE", Authorization="Bearer sesame")[0] == 403
+    assert streams.serve("metrics@127.0.0.1:0").startswith("http://127.0.0.1:")
+
+
 def connection(client: Client, sent: bytes = b"") -> socket.socket:
     made = socket.create_connection(("127.0.0.1", int(client.url.rpartition(":")[2].strip("/"))))
     made.settimeout(TIMEOUT)
@@ -276,7 +293,9 @@ def client_answers(client: Client) -> bool:
         return False
 
 
-@pytest.mark.parametrize("address", ["9100", "localhost", ":", ":x", ":-1", ":99999999", "no-such-host.invalid:80"])
+@pytest.mark.parametrize(
+    "address", ["9100", "localhost", ":", ":x", ":-1", ":99999999", "no-such-host.invalid:80", "all@:1", "@:1"]
+)
 def test_addresses_that_are_none(address: str, streams: Streams) -> None:
     with pytest.raises(ConfigError, match=r"^status .*: "):
         streams.serve(address)

@@ -20,7 +20,7 @@ _LEAST = 30  # dB
 def check(request: Request) -> Iterator[Finding]:
     """Yields a finding for each codec."""
     av.logging.set_level(av.logging.PANIC)
-    for codec in (name for name in CODECS if name != "rawvideo"):
+    for codec in (name for name in CODECS if CODECS[name].library != "rawvideo"):
         yield _tried(codec, Path(request.folder) / f"{codec}.mkv")
 
 

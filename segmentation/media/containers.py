@@ -11,7 +11,7 @@ from av.format import ContainerFormat, Flags
 from segmentation.errors import ConfigError, OutputError
 from segmentation.frames import VideoInfo
 from segmentation.frames.picture_names import PICTURE_SUFFIXES, PICTURES
-from segmentation.media.output_stream import OutputStream, Target
+from segmentation.media.output_stream import OutputDevice, OutputStream, Target
 from segmentation.options.config import QUALITY, UNCOMPRESSED, Config
 
 CUTOUTS = {".mov": "prores", ".webm": "vp9", ".mkv": "ffv1", ".png": "png"}  # codecs with alpha
@@ -94,6 +94,8 @@ def codec_for(target: Target, config: Config) -> str:
     if suffix in PICTURE_SUFFIXES:
         raise OutputError(f"{target}: pictures are written as .png, .jpg, .jpeg or .webp")
     if config.effects[0].kind != "cutout":
+        if isinstance(target, OutputDevice):
+            return "v4l2"
         if isinstance(target, OutputStream) and target.format in UNCOMPRESSED:
             return "rawvideo"
         codec = "av1" if suffix == ".webm" else "h264"

@@ -27,7 +27,7 @@ from segmentation.media.containers import EXACT, LIP_SYNC, codec_for, format_opt
 from segmentation.media.cuts import Cuts
 from segmentation.media.opening.open_input import OPEN_OPTIONS, open_input
 from segmentation.media.output_clock import beginning, shown_at
-from segmentation.media.output_stream import Target
+from segmentation.media.output_stream import OutputDevice, Target
 from segmentation.media.sound_copy import SoundCopy, name_channels
 from segmentation.media.source_copy import SourceCopy
 from segmentation.media.source_packets import SourcePackets
@@ -177,7 +177,7 @@ class Muxer:
 
     def copy_streams(self, *, end: Fraction | None) -> None:
         """Takes over the source's other streams, chapters and metadata, up to `end` seconds on the source's clock."""
-        if self.target.suffix.lower() not in EXACT:
+        if self.target.suffix.lower() not in EXACT and not isinstance(self.target, OutputDevice):
             log.warning("%s: %s files don't keep all timestamps and rotations", self.target, self.target.suffix)
         for what in self._info.left_out:
             log.warning("%s: its %s is not read, and left out", self._info.path, what)

@@ -7,8 +7,11 @@ import re
 from pathlib import Path
 from typing import BinaryIO, TypeAlias, get_args
 
+import av
+
 from segmentation.errors import ConfigError, hide_secrets
 from segmentation.frames.byte_source import is_fifo, name_of, pipe_opener
+from segmentation.frames.source import is_device
 from segmentation.options.config import Config
 from segmentation.options.keywords import Format
 
@@ -69,6 +72,24 @@ class OutputAddress(OutputStream):
         """Opens nothing: FFmpeg connects."""
 
 
+class OutputDevice(OutputStream):
+    """A video device, such as one of v4l2loopback, which gets the frames as they come: YUV 4:2:0 in 8 bits."""
+
+    container = "v4l2"  # FFmpeg's name of the format
+
+    def __init__(self, path: str) -> None:
+        """Raises `ConfigError` where FFmpeg can't write to devices."""
+        super().__init__(path, None, "rawvideo")
+        try:
+            av.ContainerFormat(self.container, "w")
+        except ValueError:
+            pipe = f"segmentation INPUT -o - --format y4m | ffmpeg -i - -f v4l2 {path}"
+            raise ConfigError(f"output {path}: is a video device, which a pipe writes to: {pipe}") from None
+
+    def open(self) -> None:
+        """Opens nothing: FFmpeg does."""
+
+
 def is_output_address(output: object) -> bool:
     """Returns whether an output is an address. Raises `ConfigError` for one that video can't be sent to."""
     found = _ADDRESS.match(output) if isinstance(output, str) else None
@@ -93,6 +114,8 @@ def as_target(output: Output | OutputStream, config: Config) -> Target:
         return OutputAddress(output)
     if isinstance(output, str | Path):
         path = Path(output)
+        if is_device(path) and config.format is None:
+            return OutputDevice(str(path))
         if is_fifo(path):
             return OutputStream(str(output), None, config.format or _FORMATS.get(path.suffix.lower(), "matroska"))
         if config.format is not None:

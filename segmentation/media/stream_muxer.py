@@ -14,7 +14,7 @@ from segmentation.errors import OutputError
 from segmentation.frames import VideoInfo
 from segmentation.media.containers import format_options
 from segmentation.media.muxer import Muxer
-from segmentation.media.output_stream import OutputStream
+from segmentation.media.output_stream import OutputDevice, OutputStream
 from segmentation.options.config import UNCOMPRESSED, Config
 
 log = logging.getLogger(__name__)
@@ -62,6 +62,13 @@ class StreamMuxer(Muxer):
     def _discard(self) -> None:
         with suppress(OSError):  # the reader has gone
             self._stream.close()
+
+
+class DeviceMuxer(StreamMuxer):
+    """Writes to a video device of this machine, frame by frame."""
+
+    def _begin(self) -> OutputContainer:
+        return av.open(self._stream.name, "w", format=OutputDevice.container)
 
 
 class _Unseekable(io.BytesIO):

@@ -10,7 +10,7 @@ from segmentation.errors import ConfigError
 from segmentation.frames.byte_source import is_fifo
 from segmentation.frames.picture_names import NUMBER, PICTURE_SUFFIXES, PICTURES
 from segmentation.frames.source import Source, is_device, is_url
-from segmentation.media.output_stream import OutputAddress, OutputStream, Target
+from segmentation.media.output_stream import OutputAddress, OutputDevice, OutputStream, Target
 from segmentation.media.pictures.webp import is_animated_webp
 from segmentation.options.config import Config
 
@@ -105,6 +105,8 @@ def check_streams(source: Source, target: Target | None, config: Config) -> None
     check_live(source, config)
     if isinstance(target, OutputAddress) and not source.is_live:
         raise ConfigError(f"output {target}: takes live sources, whose frames come at their own speed; name a file")
+    if isinstance(target, OutputDevice) and not source.is_live:
+        raise ConfigError(f"output {target}: takes live sources, and files at their own speed: add --pace")
     if isinstance(target, OutputStream) and config.cut_every is not None:
         raise ConfigError(f"cut every {config.cut_every:g}: is for files, and {target} is none; leave out --cut-every")
     if config.audit is not None and (source.is_live or isinstance(target, OutputStream)):
@@ -153,8 +155,7 @@ def check_names(source: Source, target: Target | None, config: Config) -> None:
     seen: dict[Path, str] = {}
     for option, path in named:
         if is_device(path):
-            pipe = f"segmentation INPUT -o - --format y4m | ffmpeg -re -i - -f v4l2 {path}"
-            raise ConfigError(f"{option} {path}: is a video device, which a pipe writes to: {pipe}")
+            raise ConfigError(f"{option} {path}: is a video device, which -o alone can name")
         for read, what in reads:
             if read is not None and os.path.exists(path) and os.path.exists(read) and os.path.samefile(path, read):
                 raise ConfigError(f"{option} {path}: is {what}; name another file")

@@ -23,10 +23,10 @@ from segmentation.live.parts_muxer import PartsMuxer
 from segmentation.live.push_muxer import PushMuxer
 from segmentation.media.bitstream.sei import MessageWriter
 from segmentation.media.muxer import Muxer
-from segmentation.media.output_stream import OutputAddress, OutputStream, Target
+from segmentation.media.output_stream import OutputAddress, OutputDevice, OutputStream, Target
 from segmentation.media.pictures.gif import GifMuxer
 from segmentation.media.pictures.picture_sequence import PictureSequence
-from segmentation.media.stream_muxer import StreamMuxer
+from segmentation.media.stream_muxer import DeviceMuxer, StreamMuxer
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.pipeline.planning.plan import OutputPlan, Plan
@@ -51,6 +51,8 @@ def open_output(target: Target, info: VideoInfo, config: Config, option: str = "
     """
     if isinstance(target, OutputAddress):
         return PushMuxer(target, info, config, option)
+    if isinstance(target, OutputDevice):
+        return DeviceMuxer(target, info, config, option)
     if isinstance(target, OutputStream):
         return StreamMuxer(target, info, config, option)
     if config.cut_every is not None:

@@ -62,6 +62,7 @@ CODECS = {
     "av1": Codec("libsvtav1", ("yuv420p", "yuv420p10le"), {"preset": "8"}, RateFactor(21, 8), smallest=32),
     "ffv1": Codec("ffv1", _ALL, {"level": "3", "slicecrc": "1"}, None, any_size=True),
     "rawvideo": Codec("rawvideo", _ALL, {}, None, any_size=True),
+    "v4l2": Codec("rawvideo", ("yuv420p",), {}, None),  # for devices, whose readers expect it
 }  # fmt: skip
 
 

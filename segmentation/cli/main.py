@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
-from segmentation.cli.arguments import config_from, parse
+from segmentation.cli.arguments import config_from, options_from, parse
 from segmentation.cli.console import (
     ConsoleHandler,
     Stdout,
@@ -49,6 +49,9 @@ from segmentation.system.notify import notify
 
 if TYPE_CHECKING:
     from segmentation.scale.coordinator import Workers
+
+
+log = logging.getLogger(__name__)
 
 
 def command() -> NoReturn:
@@ -89,6 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: Arguments, stdout: Stdout) -> int:
     """Does what the arguments say; returns the exit code. Raises any error before the first input is begun."""
     config = with_project(config_from(options))
+    if config.anonymize is not None and options_from(options).get("effect") == "blur":
+        log.warning("--anonymize covers in black, since faces may be computed back from --effect blur")
     if options.plan:
         stdout.print(_plan(config, options))
         return 0

@@ -1,14 +1,18 @@
 """Parsers of both commands: no abbreviations, inputs and options in any order, and proposals for misspelt ones."""
 
 import argparse
+import logging
+import re
 import sys
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from itertools import pairwise
+from typing import Any, NoReturn, TypeVar, get_args
 
 from segmentation.cli.completion import PrintCompletion
-from segmentation.cli.console import put_out
+from segmentation.cli.console import lines_as, put_out, say
 from segmentation.cli.versions import PrintLines, versions
 from segmentation.errors import did_you_mean
+from segmentation.options.command import LogFormat
 
 Space = TypeVar("Space")
 
@@ -17,6 +21,19 @@ class Parser(argparse.ArgumentParser):
     """A parser that proposes the choice that is meant."""
 
     everyday: frozenset[str] = frozenset()  # options that `--help` shows; none: it shows all, as `--help-all` does
+    log_format: LogFormat = "text"  # of its errors
+
+    def __init__(self, *arguments: Any, **form: Any) -> None:
+        super().__init__(*arguments, **form)
+        self._negative_number_matcher = re.compile(r"-\.?\d")  # argparse's takes -5 for a value, and not -5,0,10,10
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the error in the format of all lines, and exits with 2."""
+        if self.log_format == "text":
+            super().error(message)
+        with lines_as(self.log_format):
+            say(f"{self.prog}: error: {message}", logging.ERROR)
+        sys.exit(2)
 
     def print_help(self, file: object = None) -> None:
         """Prints the help on standard output. Raises `OutputError`, where argparse would be silent."""
@@ -103,6 +120,7 @@ def parse_all(parser: Parser, arguments: Sequence[str] | None) -> argparse.Names
 def parse_into(space: Space, parser: Parser, arguments: Sequence[str] | None) -> Space:
     """Sets the arguments as attributes of `space`, and returns it. Exits with a message if one of them is wrong."""
     given = sys.argv[1:] if arguments is None else list(arguments)
+    parser.log_format = _log_format(given)
     known = [option for action in parser._actions for option in action.option_strings]
     if "--" in given:  # argparse takes "--", or inputs between options, but not both
         at = given.index("--")
@@ -116,3 +134,10 @@ def parse_into(space: Space, parser: Parser, arguments: Sequence[str] | None) ->
         proposals = [did_you_mean(text.partition("=")[0], known) for text in unknown if text.startswith("--")]
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{''.join(proposals)}")
     return space
+
+
+def _log_format(given: Sequence[str]) -> LogFormat:
+    """Returns the last format of lines that the arguments name, whatever else is wrong with them."""
+    named = [text.removeprefix("--log-format=") for text in given if text.startswith("--log-format=")]
+    named += [value for option, value in pairwise(given) if option == "--log-format"]
+    return next((form for form in get_args(LogFormat) if form in named[-1:]), "text")

@@ -66,7 +66,7 @@ class Project:
 
 
 def with_project(config: Config) -> Config:
-    """Returns the options with those of the project file where they have their defaults. Raises `InputError`."""
+    """Returns the options with those of the project file where they have their defaults. Raises as `read_project`."""
     if config.project is None:
         return config
     of_file = read_project(str(config.project)).options
@@ -75,14 +75,14 @@ def with_project(config: Config) -> Config:
 
 
 def read_project(path: str) -> Project:
-    """Reads a project file. Raises `InputError`."""
+    """Reads a project file. Raises `InputError`, and `ConfigError` where there is none that can be read."""
     try:
         with open(path, "rb") as file:
             if os.fstat(file.fileno()).st_size > LONGEST:
                 raise InputError(f"{path}: is longer than {LONGEST} bytes, which no project file is")
             data = file.read(LONGEST)
     except OSError as exc:
-        raise InputError(f"{path}: can't be read ({one_line(exc)})") from exc
+        raise ConfigError(f"project {path}: {exc.strerror}") from exc
     return parse_project(data, path)
 
 
@@ -103,7 +103,9 @@ def parse_project(data: bytes | str, name: str) -> Project:
                 raise ValueError(f"times of corrections must rise, and {after.time:g} s comes after {before.time:g} s")
         size = _size(fields["size"], 1 << 16)
         return Project(name, fields["input"], size, checked(fields["options"]), corrections)
-    except (ValueError, RecursionError, ConfigError) as exc:  # `json` raises both
+    except RecursionError:  # of `json`
+        raise InputError(f"{name}: is no project file that can be used (it is nested too deeply)") from None
+    except (ValueError, ConfigError) as exc:
         raise InputError(f"{name}: is no project file that can be used ({one_line(exc)})") from exc
 
 

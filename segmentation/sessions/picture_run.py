@@ -106,9 +106,8 @@ class PictureRun:
         """
         if self._request.stop.is_set():
             raise InputError(f"{self._source.text}: stopped before the first frame; nothing was written")
-        for name, reason in _REFUSED.items():
-            if getattr(config, name):
-                raise ConfigError(f"{OPTIONS[name].title}: {reason}")
+        if why := refused_for_pictures(config):
+            raise ConfigError(why)
         if config.results_format != "lines":
             raise ConfigError(f"results format {config.results_format}: has instances of a video; pictures have lines")
         if useless := config.given(Of.VIDEO):
@@ -137,6 +136,13 @@ class PictureRun:
             for effect, path in self._outputs:
                 if path.suffix.lower() in (".jpg", ".jpeg") and effect.kind != "mask":
                     log.warning("%s: %s files have no alpha; transparent parts become white", path, path.suffix)
+
+
+def refused_for_pictures(config: Config) -> str:
+    """Returns why a picture can't be made with these options, as they are of videos alone; "" where it can."""
+    if not config.video:
+        return "a picture is always written; leave out --no-video"
+    return next((f"{OPTIONS[name].title}: {why}" for name, why in _REFUSED.items() if getattr(config, name)), "")
 
 
 def _with_alpha(made: Pixels, still: Still, kind: str) -> Pixels:

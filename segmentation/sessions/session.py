@@ -37,7 +37,7 @@ from segmentation.pipeline.stream_status import StreamBoard
 from segmentation.sessions.frame_iterator import MaskedFrame, masked_frames
 from segmentation.sessions.open_video import Moment
 from segmentation.sessions.pick import with_picked
-from segmentation.sessions.picture_run import PictureRun
+from segmentation.sessions.picture_run import PictureRun, refused_for_pictures
 from segmentation.sessions.pictures import Mask, Picture, Pictures, Rgb, as_mask, as_picture
 from segmentation.sessions.retry import forget, halve_batch
 from segmentation.system.heap import trim_heap
@@ -120,7 +120,7 @@ class Segmenter:
                     return PictureRun(self._pictures, target, access, request)()
             case None if named and default_output(source).suffix.lower() in PICTURES:
                 if is_still(source, access_of(config, request.stop)):
-                    raise ConfigError(f"{source.text}: is a picture, which is always written too; leave out --no-video")
+                    raise ConfigError(f"{source.text}: {refused_for_pictures(config)}")
         config = with_picked(self._resources, source, config)
         request = replace(request, config=config)
         while True:

@@ -1,11 +1,14 @@
 """The parsers of both commands: help, versions, and that nothing is taken for something else."""
 
+import json
 import re
 from collections.abc import Callable
 from importlib import metadata
+from pathlib import Path
 from typing import TypeAlias
 
 import av
+import photos
 import pytest
 
 import segmentation
@@ -174,3 +177,40 @@ def test_inputs_and_options_in_any_order() -> None:
     assert options.inputs == ["a.mp4", "b.mp4", "c.mp4"] and options.effect == "mask" and options.quiet
     options = parse(["a.mp4", "-q", "b.mp4", "--", "-c.mp4", "d.mp4", "--"])
     assert options.inputs == ["a.mp4", "b.mp4", "./-c.mp4", "d.mp4", "./--"] and options.quiet
+
+
+@pytest.mark.parametrize("value", ["-5,0,10,10", "-.5,1,2,3", "-5"])
+def test_a_value_may_be_negative(value: str) -> None:
+    assert parse(["a.mp4", "--region", value]).region == [value]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("form", [["--log-format", "json"], ["--log-format=json"]])
+@pytest.mark.parametrize("wrong", [["--bogus"], ["--feather", "soft"], ["--jobs", "0"], ["--codec", "vp8"]])
+def test_usage_errors_have_the_format_of_all_lines(
+    form: list[str], wrong: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    for arguments in ([*form, *wrong], [*wrong, *form]):
+        with pytest.raises(SystemExit) as caught:
+            parse(["a.mp4", *arguments])
+        (line,) = capfd.readouterr().err.splitlines()
+        assert caught.value.code == 2 and json.loads(line)["level"] == "error"
+        assert wrong[0] in json.loads(line)["message"]
+
+
+@pytest.mark.parametrize("option", [["--audit", "a.html", "--anonymize", "faces"], ["--no-video", "--results", "r/"]])
+def test_options_that_pictures_lack_are_said_before_anything_begins(
+    option: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number in range(2):
+        photos.write(tmp_path / f"{number}.png", photos.photo(32, 32))
+    assert main([".", *option]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "0.png: " in line and "(2 of 2 inputs are pictures)" in line
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.png", "1.png"]
+
+
+def test_that_a_blur_becomes_a_cover_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for effect, count in (["--effect", "blur"], 1), ([], 0):
+        assert main([str(tmp_path / "no.mp4"), "--anonymize", "faces", *effect]) == 1
+        assert capfd.readouterr().err.count("--anonymize covers in black") == count

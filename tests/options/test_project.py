@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from projects import project, write_project
 
-from segmentation.errors import InputError
+from segmentation.errors import ConfigError, InputError
 from segmentation.options.config import Config
 from segmentation.options.project import LONGEST, parse_project, read_project, with_project
 
@@ -39,7 +39,7 @@ def changed(name: str, value: object, correction: str = "") -> str:
 
 FAULTS: list[tuple[str, str]] = [
     ("", "Expecting value"),
-    ("[" * 100_000, "recursion"),
+    ("[" * 100_000, "nested too deeply"),
     ("[]", "must be an object with segmentation_project"),
     (changed("more", 1), "must be an object with segmentation_project"),
     (changed("segmentation_project", 2), "its version is 2; this program reads 1"),
@@ -72,10 +72,11 @@ def test_faults_are_one_line(text: str, message: str) -> None:
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="can't be read"):
-        read_project(str(tmp_path))
-    with pytest.raises(InputError, match="can't be read"):
-        read_project(str(tmp_path / "missing.json"))
+    for path in (tmp_path, tmp_path / "missing.json"):  # as --review has it
+        with pytest.raises(ConfigError, match=r"directory"):
+            read_project(str(path))
+    with pytest.raises(InputError, match=r"no project file that can be used .it is nested too deeply"):
+        parse_project("[" * 1000 + "]" * 1000, "a.json")
     (tmp_path / "bytes.json").write_bytes(b"\xff\x00")
     with pytest.raises(InputError, match="is no project file"):
         read_project(str(tmp_path / "bytes.json"))

@@ -4,23 +4,26 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from segmentation.cli.inputs.find_inputs import VIDEO_SUFFIXES, FoundInput
 from segmentation.cli.inputs.standard_streams import STANDARD
-from segmentation.errors import ConfigError, hide_secrets
+from segmentation.errors import ConfigError, InputError, hide_secrets
 from segmentation.frames.byte_source import is_fifo
-from segmentation.frames.picture_names import NUMBER, PICTURES, numbered_name, numbers_of
+from segmentation.frames.picture_names import NUMBER, PICTURE_SUFFIXES, PICTURES, numbered_name, numbers_of
 from segmentation.frames.source import Source, is_url
 from segmentation.media.containers import CUTOUTS
 from segmentation.media.output_stream import is_output_address
+from segmentation.media.pictures.still import is_still
 from segmentation.options.command import JOBS_ON_GPU
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.options.keywords import RunOptions
 from segmentation.pipeline.output_paths import NAME, check_output, default_output, fill_name, live_name
 from segmentation.pipeline.planning.plan import may_use_gpu
+from segmentation.sessions.picture_run import refused_for_pictures
 
 _PATHS = ("/", "./", "../")
 _FILES = VIDEO_SUFFIXES | {
@@ -99,6 +102,7 @@ def make_jobs(inputs: Sequence[FoundInput], output: str | None, config: Config) 
         raise ConfigError(f"--trace {config.trace}: one file for one input; trace them apart")
     if config.project is not None and several:
         raise ConfigError(f"--project {config.project}: is of one video; process the inputs apart")
+    _check_pictures(inputs, config)
     jobs: list[Job] = []
     files = {_identity(one.source.text): one.source for one in inputs if not one.source.is_url}
     owners: dict[Path, Source] = {}
@@ -116,6 +120,23 @@ def make_jobs(inputs: Sequence[FoundInput], output: str | None, config: Config) 
                 raise ConfigError(f"{source.text}: another input has the file {path} too; process them apart")
         jobs.append(job)
     return jobs
+
+
+def _check_pictures(inputs: Sequence[FoundInput], config: Config) -> None:
+    """Raises `ConfigError` for options that pictures can't have, before any of the inputs is begun."""
+    if why := refused_for_pictures(config):
+        pictures = [one.source.text for one in inputs if _is_still(one.source.text)]
+        if pictures:
+            count = "" if len(inputs) == 1 else f" ({len(pictures)} of {len(inputs)} inputs are pictures)"
+            raise ConfigError(f"{pictures[0]}: {why}{count}")
+
+
+def _is_still(path: str) -> bool:
+    if Path(path).suffix.lower() not in PICTURE_SUFFIXES or not os.path.isfile(path):
+        return False
+    with suppress(InputError):  # which its own run says
+        return is_still(path)
+    return True
 
 
 def _targets(

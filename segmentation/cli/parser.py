@@ -23,10 +23,6 @@ class Parser(argparse.ArgumentParser):
     everyday: frozenset[str] = frozenset()  # options that `--help` shows; none: it shows all, as `--help-all` does
     log_format: LogFormat = "text"  # of its errors
 
-    def __init__(self, *arguments: Any, **form: Any) -> None:
-        super().__init__(*arguments, **form)
-        self._negative_number_matcher = re.compile(r"-\.?\d")  # argparse's takes -5 for a value, and not -5,0,10,10
-
     def error(self, message: str) -> NoReturn:
         """Prints the error in the format of all lines, and exits with 2."""
         if self.log_format == "text":
@@ -121,6 +117,7 @@ def parse_into(space: Space, parser: Parser, arguments: Sequence[str] | None) ->
     """Sets the arguments as attributes of `space`, and returns it. Exits with a message if one of them is wrong."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     parser.log_format = _log_format(given)
+    parser._negative_number_matcher = re.compile(r"-\.?\d")  # argparse's takes -5 for a value, and not -5,0,10,10
     known = [option for action in parser._actions for option in action.option_strings]
     if "--" in given:  # argparse takes "--", or inputs between options, but not both
         at = given.index("--")

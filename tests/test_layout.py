@@ -79,15 +79,7 @@ MOST_IMPORTS = 25  # of this package's modules by one of them
 LONGEST = 60  # lines of a function
 LONGER: set[str] = set()  # functions beyond that, outside of pipeline/: to be split, never to be added to
 ALIKE = {  # names of several classes, with their number
-    "Advanced": 2,  # the messages of two protocols, of pieces and of whole runs
-    "Ended": 2,
-    "Stop": 2,
-    "Batch": 2,
     "Event": 2,  # CUDA's, and the contract that it fulfils
-    "Finding": 2,
-    "Found": 2,
-    "Place": 2,
-    "Worker": 2,
 }
 MOST_ANY = 154  # how often the package writes `Any`
 

@@ -25,7 +25,7 @@ from segmentation.cli.console import (
     say,
     threads_reported,
 )
-from segmentation.cli.inputs.batch import Batch
+from segmentation.cli.inputs.batch import JobBatch
 from segmentation.cli.inputs.find_inputs import FoundInput, Inputs, find_inputs, paced
 from segmentation.cli.inputs.input_threads import stuck
 from segmentation.cli.inputs.jobs import Job, jobs_at_a_time, longest_first, make_jobs
@@ -118,7 +118,7 @@ def _process(
     codes: list[int] = []
     with finish_on_signals() as received, suppress(KeyboardInterrupt):
         segmenter = _session(options, config)
-        batch = Batch(
+        batch = JobBatch(
             segmenter=segmenter,
             received=received,
             stdout=stdout,
@@ -164,7 +164,7 @@ def _at_a_time(segmenter: Segmenter | Workers, processes: int, config: Config, j
     return max(processes * jobs_at_a_time(config), sum(job.source.is_live for job in jobs))
 
 
-def _status(options: Arguments, config: Config, batch: Batch) -> AbstractContextManager[object]:
+def _status(options: Arguments, config: Config, batch: JobBatch) -> AbstractContextManager[object]:
     """Returns the server of `--status`, which adds and removes live sources too. Raises `ConfigError`."""
     if options.status is None:
         return nullcontext()

@@ -284,6 +284,10 @@ class MaskedBatch:
             bare=self.bare,
         )
 
+    def host_masks(self, transfer: Transfer) -> NDArray[np.float32]:
+        """Returns the masks (N, h, w) on the host."""
+        return np.asarray(transfer.on_host(self.masks[: len(self)])[0], np.float32)
+
 
 class Transfer(Protocol):
     """Moves batches between the host's memory and the GPU's."""

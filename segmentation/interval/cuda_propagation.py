@@ -16,7 +16,7 @@ import torch
 from segmentation.frames import FORMATS, Array
 from segmentation.interval import propagation
 from segmentation.interval.kernels import PROPAGATION
-from segmentation.interval.propagation import RADII, Doubt, Found, FrameBetween, Later
+from segmentation.interval.propagation import RADII, Doubt, FrameBetween, FrameMask, Later
 from segmentation.models.model import Model
 from segmentation.stages.masks import smoothing
 from segmentation.stages.masks.mask_kernels import BOX_ROWS, ROWS
@@ -118,13 +118,15 @@ class CudaPropagation(propagation.Propagation[CudaLuma]):
     def gather(self, rows: Sequence[torch.Tensor]) -> torch.Tensor:
         return self._stacked(rows)
 
-    def split(self, masks: torch.Tensor, class_map: torch.Tensor | None, count: int) -> list[Found]:
+    def split(self, masks: torch.Tensor, class_map: torch.Tensor | None, count: int) -> list[FrameMask]:
         with torch.cuda.stream(self._gpu.stream):
             own = masks[:count].clone()
             maps = None if class_map is None else class_map[:count].clone()
         return _rows(own, maps)
 
-    def propagate(self, frames: Sequence[FrameBetween[CudaLuma]], *, doubt: bool) -> tuple[list[Found], Later[Doubt]]:
+    def propagate(
+        self, frames: Sequence[FrameBetween[CudaLuma]], *, doubt: bool
+    ) -> tuple[list[FrameMask], Later[Doubt]]:
         launch, count, layout = self._kernels, len(frames), self._layout
         like = frames[0].found[0]
         height, width = shape = like.mask.shape
@@ -154,7 +156,7 @@ class CudaPropagation(propagation.Propagation[CudaLuma]):
         later = self._later(doubts)
         return _rows(masks, maps), lambda: [Doubt(*values) for values in later()]
 
-    def join(self, found: Sequence[Found]) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def join(self, found: Sequence[FrameMask]) -> tuple[torch.Tensor, torch.Tensor | None]:
         masks, maps = zip(*found, strict=True)
         return self._stacked(masks), None if maps[0] is None else self._stacked(maps)
 
@@ -168,7 +170,7 @@ class CudaPropagation(propagation.Propagation[CudaLuma]):
         ]
         return table
 
-    def _buffers_for(self, frames: int, like: Found) -> _Buffers:
+    def _buffers_for(self, frames: int, like: FrameMask) -> _Buffers:
         """Returns buffers for so many frames whose keys are `like` one, larger ones than before if need be."""
         if self._buffers is None or self._buffers.frames < frames:
             empty, keys = self._gpu.empty, 2 * frames
@@ -210,6 +212,8 @@ def _address(array: Array | None) -> int:
     return 0 if array is None else int(array.data_ptr())  # type: ignore[union-attr]
 
 
-def _rows(masks: torch.Tensor, maps: torch.Tensor | None) -> list[Found]:
+def _rows(masks: torch.Tensor, maps: torch.Tensor | None) -> list[FrameMask]:
     """Returns what is found in each frame. A tensor's rows are made by one operation, as it is iterated over."""
-    return [Found(mask, one) for mask, one in zip(masks, [None] * len(masks) if maps is None else maps, strict=True)]
+    return [
+        FrameMask(mask, one) for mask, one in zip(masks, [None] * len(masks) if maps is None else maps, strict=True)
+    ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
 from segmentation.frames import Array, FrameBatch
-from segmentation.interval.propagation import Found
+from segmentation.interval.propagation import FrameMask
 from segmentation.options.keywords import Interval
 from segmentation.stages.masks.smoothing import CUT
 
@@ -28,7 +28,7 @@ class Seen(Generic[Luma]):
 
 
 Stretch: TypeAlias = list[Seen[Luma]]  # successive frames, of which the last is a key, and no other
-Key: TypeAlias = tuple[Seen[Luma], Found]
+Key: TypeAlias = tuple[Seen[Luma], FrameMask]
 
 
 class Round(Generic[Luma]):

@@ -13,7 +13,7 @@ from segmentation.frames import Array, FrameBatch, MaskedBatch, Memory
 from segmentation.frames.live_frames import LiveFrames
 from segmentation.interval.key_frames import Key, Round, Seen, longest_gap, rounds
 from segmentation.interval.overload import IntervalGovernor, governor
-from segmentation.interval.propagation import Doubt, Found, FrameBetween, HostPropagation, Later, Propagation
+from segmentation.interval.propagation import Doubt, FrameBetween, FrameMask, HostPropagation, Later, Propagation
 from segmentation.models.model import Model
 from segmentation.options.config import Config
 from segmentation.options.keywords import Interval
@@ -45,7 +45,7 @@ class _Gap(Generic[Luma]):
         share = (end.number - frame.number) / (end.number - begin.number)
         return FrameBetween(frame.luma, (begin.luma, end.luma), (found, others), share)
 
-    def split(self, place: int, found: Found) -> list[_Gap[Luma]]:
+    def split(self, place: int, found: FrameMask) -> list[_Gap[Luma]]:
         """Returns the gaps before and behind the frame at `place`, of which `found` is known now."""
         key = (self.frames[place], found)
         return [_Gap(self.first, self.frames[:place], key), _Gap(key, self.frames[place + 1 :], self.last)]
@@ -103,7 +103,7 @@ class PropagatedMasks(NetworkMasks):
             waiting.append((batch, tensor))
             yield frames
 
-    def _infer_round(self, round: Round[Any]) -> list[Found | FrameBetween[Any]]:
+    def _infer_round(self, round: Round[Any]) -> list[FrameMask | FrameBetween[Any]]:
         """Returns what is found in each frame of a round, or what it is to be propagated from."""
         if not round.stretches:
             return []
@@ -127,9 +127,9 @@ class PropagatedMasks(NetworkMasks):
         numbers = [frame.number for stretch in round.stretches for frame in stretch]
         return [found[number] if number in found else between[number] for number in numbers]
 
-    def _settled(self, gap: _Gap[Any]) -> dict[int, Found]:
+    def _settled(self, gap: _Gap[Any]) -> dict[int, FrameMask]:
         """Returns what is found in each frame of a gap. Frames in doubt become keys, the one in the middle first."""
-        found: dict[int, Found] = {}
+        found: dict[int, FrameMask] = {}
         gaps = [gap]
         while gaps:
             gap = gaps.pop()
@@ -150,23 +150,25 @@ class PropagatedMasks(NetworkMasks):
                 gaps += gap.split(key, inferred[gap.frames[key].number])
         return found
 
-    def _pieces(self, parts: Iterable[list[Found | FrameBetween[Any]]]) -> Iterator[list[Found | FrameBetween[Any]]]:
+    def _pieces(
+        self, parts: Iterable[list[FrameMask | FrameBetween[Any]]]
+    ) -> Iterator[list[FrameMask | FrameBetween[Any]]]:
         """Yields the frames of rounds in portions, one for each call of `_propagated`: workers share those of a round,
         while a GPU takes them together."""
         for part in parts:
             size = max(1, len(part)) if self.memory == "cuda" else 1
             yield from (part[begin : begin + size] for begin in range(0, max(1, len(part)), size))
 
-    def _propagated(self, frames: list[Found | FrameBetween[Any]]) -> list[Found]:
+    def _propagated(self, frames: list[FrameMask | FrameBetween[Any]]) -> list[FrameMask]:
         between = [frame for frame in frames if isinstance(frame, FrameBetween)]
         made = iter(self._propagate(between)[0])
         return [next(made) if isinstance(frame, FrameBetween) else frame for frame in frames]
 
     def _joined(
-        self, found: Iterable[list[Found]], waiting: deque[tuple[FrameBatch, Array | None]]
+        self, found: Iterable[list[FrameMask]], waiting: deque[tuple[FrameBatch, Array | None]]
     ) -> Iterator[tuple[MaskedBatch, Any] | None]:
         """Yields the batches that are complete, and the history that smoothing keeps of each. A pause is `None`."""
-        ready: list[Found] = []
+        ready: list[FrameMask] = []
         for more in found:
             ready += more
             while waiting and len(waiting[0][0]) <= len(ready):
@@ -181,9 +183,9 @@ class PropagatedMasks(NetworkMasks):
                 ready = ready[count:]
                 yield MaskedBatch(frames=batch, masks=masks, class_map=class_map), history
 
-    def _infer(self, frames: list[Seen[Any]]) -> dict[int, Found]:
+    def _infer(self, frames: list[Seen[Any]]) -> dict[int, FrameMask]:
         """Returns what the network finds in each frame, by the frame's number."""
-        found: dict[int, Found] = {}
+        found: dict[int, FrameMask] = {}
         for begin in range(0, len(frames), self.at_once):
             part = frames[begin : begin + self.at_once]
             tensor = self._on_account(self.propagation.gather, [frame.picture for frame in part])
@@ -192,7 +194,9 @@ class PropagatedMasks(NetworkMasks):
             found |= {frame.number: one for frame, one in zip(part, results, strict=True)}
         return found
 
-    def _propagate(self, frames: list[FrameBetween[Any]], *, doubt: bool = False) -> tuple[list[Found], list[Doubt]]:
+    def _propagate(
+        self, frames: list[FrameBetween[Any]], *, doubt: bool = False
+    ) -> tuple[list[FrameMask], list[Doubt]]:
         """Returns what is found in each frame, and the doubt about each only if asked for."""
         if not frames:
             return [], []
@@ -237,9 +241,8 @@ def network_masks(
 
 
 def _propagation(memory: Memory, model: Model, gpu: Gpu | None) -> Propagation[Any]:
-    if memory == "host":
+    if gpu is None or memory == "host":
         return HostPropagation(model)
     from segmentation.interval.cuda_propagation import CudaPropagation  # needs PyTorch
 
-    assert gpu is not None
     return CudaPropagation(model, gpu)

@@ -42,7 +42,7 @@ T = TypeVar("T")
 Later: TypeAlias = Callable[[], list[T]]  # waits for numbers that a GPU may still compute, and returns them
 
 
-class Found(NamedTuple):
+class FrameMask(NamedTuple):
     """A frame's mask (h, w) float32 in 0..1 and, where it is asked for, its class map (h, w) uint8."""
 
     mask: Array
@@ -62,7 +62,7 @@ class FrameBetween(Generic[Luma]):
 
     luma: Luma
     lumas: tuple[Luma, Luma]  # of the keys
-    found: tuple[Found, Found]
+    found: tuple[FrameMask, FrameMask]
     share: float  # of the earlier key: 1 minus its distance over that of the keys
 
 
@@ -85,15 +85,15 @@ class Propagation(ABC, Generic[Luma]):
         """Returns an array of these rows, for the network."""
 
     @abstractmethod
-    def split(self, masks: Array, class_map: Array | None, count: int) -> list[Found]:
+    def split(self, masks: Array, class_map: Array | None, count: int) -> list[FrameMask]:
         """Returns the first `count` rows of what a network returned, valid when it overwrites both arrays."""
 
     @abstractmethod
-    def propagate(self, frames: Sequence[FrameBetween[Luma]], *, doubt: bool) -> tuple[list[Found], Later[Doubt]]:
+    def propagate(self, frames: Sequence[FrameBetween[Luma]], *, doubt: bool) -> tuple[list[FrameMask], Later[Doubt]]:
         """Returns what is found in each frame, and begins to compute the doubt about each if asked for."""
 
     @abstractmethod
-    def join(self, found: Sequence[Found]) -> tuple[Array, Array | None]:
+    def join(self, found: Sequence[FrameMask]) -> tuple[Array, Array | None]:
         """Returns masks (N, h, w) and class maps (N, h, w)."""
 
 
@@ -121,15 +121,17 @@ class HostPropagation(Propagation[HostLuma]):
     def gather(self, rows: Sequence[NDArray[Any]]) -> Array:
         return rows[0][None] if len(rows) == 1 else np.stack(rows)
 
-    def split(self, masks: Map, class_map: NDArray[np.uint8] | None, count: int) -> list[Found]:
+    def split(self, masks: Map, class_map: NDArray[np.uint8] | None, count: int) -> list[FrameMask]:
         maps = [None] * count if class_map is None else list(class_map[:count])
-        return [Found(mask, one) for mask, one in zip(masks[:count], maps, strict=True)]
+        return [FrameMask(mask, one) for mask, one in zip(masks[:count], maps, strict=True)]
 
-    def propagate(self, frames: Sequence[FrameBetween[HostLuma]], *, doubt: bool) -> tuple[list[Found], Later[Doubt]]:
+    def propagate(
+        self, frames: Sequence[FrameBetween[HostLuma]], *, doubt: bool
+    ) -> tuple[list[FrameMask], Later[Doubt]]:
         made = [propagate(frame) for frame in frames]
         return [found for found, _ in made], lambda: [doubt for _, doubt in made]
 
-    def join(self, found: Sequence[Found]) -> tuple[Array, Array | None]:
+    def join(self, found: Sequence[FrameMask]) -> tuple[Array, Array | None]:
         masks, maps = zip(*found, strict=True)
         return np.stack(masks), None if maps[0] is None else np.stack(maps)
 
@@ -156,7 +158,7 @@ def change(levels: Levels, others: Levels) -> float:
     return cv2.norm(levels, others, cv2.NORM_L1) / (255 * levels.size)
 
 
-def propagate(frame: FrameBetween[HostLuma]) -> tuple[Found, Doubt]:
+def propagate(frame: FrameBetween[HostLuma]) -> tuple[FrameMask, Doubt]:
     """Returns what is found in a frame between two keys, and the doubt about it.
 
     With Y the frame's luma, Y_k the key's, warped along the flow, and share_k the frame's nearness to the key, the
@@ -176,7 +178,7 @@ def propagate(frame: FrameBetween[HostLuma]) -> tuple[Found, Doubt]:
     larger = max(float(first.mask.mean()), float(second.mask.mean()), SMALLEST)
     difference = cv2.norm(first.mask, second.mask, cv2.NORM_L1) / first.mask.size
     unseen = float(np.mean(np.minimum(first.residual, second.residual) > UNLIKE))
-    return Found(mask, class_map), Doubt(difference / larger, unseen)
+    return FrameMask(mask, class_map), Doubt(difference / larger, unseen)
 
 
 class _Warped(NamedTuple):
@@ -188,7 +190,7 @@ class _Warped(NamedTuple):
     residual: Map
 
 
-def _warped(luma: HostLuma, key: HostLuma, found: Found, share: float) -> _Warped:
+def _warped(luma: HostLuma, key: HostLuma, found: FrameMask, share: float) -> _Warped:
     flow = flow_to(luma, key)
     residual = residual_along(luma, key, flow)
     mask = along(np.asarray(found.mask), flow)

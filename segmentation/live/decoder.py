@@ -51,6 +51,8 @@ class LiveDecoder(PyAVDecoder):
         sessions: NvdecSessionPool | None = None,
     ) -> None:
         super().__init__(info, pix_fmt, config, gpu, sessions=sessions)
+        assert info.live is not None, "describe refuses others"
+        self._live = info.live
         gap = _HELD if config.interval == "auto" else max(config.interval, config.max_interval)
         # Smoothing holds a batch as a whole, frames also wait for the next one that is inferred, and covers for later
         # ones. If fewer could be under way, a late batch would wait for frames that are not handed out.
@@ -68,8 +70,7 @@ class LiveDecoder(PyAVDecoder):
         return f"PyAV {av.__version__} on the CPU, also beside a GPU, in a thread that always reads the source"
 
     def __iter__(self) -> Iterator[FrameBatch]:
-        live, stop, repeats = self.info.live, self.info.access.stop, self._repeats
-        assert live is not None
+        live, stop, repeats = self._live, self.info.access.stop, self._repeats
         begin: float | None = None  # when the first frame is shown
         deadline = self._deadline(time.monotonic())
         count = 0  # of the frames that arrived

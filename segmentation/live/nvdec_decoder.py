@@ -55,7 +55,6 @@ class LiveNvdecDecoder(LiveDecoder):
         self, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu, *, sessions: NvdecSessionPool | None = None
     ) -> None:
         super().__init__(info, pix_fmt, config, gpu, sessions=sessions)
-        assert info.live is not None
         layout = FORMATS[pix_fmt]
         self._stages = gpu
         shapes = [(self._batch_size, *shape) for shape in layout.shapes(info.width, info.height)]
@@ -64,7 +63,7 @@ class LiveNvdecDecoder(LiveDecoder):
         self._sessions = sessions or NvdecSessionPool()
         self._own_sessions = sessions is None
         self._decoder = NvdecPackets(info, layout, config, gpu, self._sessions)
-        info.live.packet_decoder = self._decoder
+        self._live.packet_decoder = self._decoder
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -79,8 +78,7 @@ class LiveNvdecDecoder(LiveDecoder):
 
         Sessions that belong to no pool of several streams are destroyed.
         """
-        assert self.info.live is not None
-        self.info.live.packet_decoder = None
+        self._live.packet_decoder = None
         self._decoder.close()
         if self._own_sessions:
             self._sessions.close()
@@ -159,18 +157,18 @@ class NvdecPackets(PacketDecoder):
 
     def decode(self, packet: VideoPacket | None) -> DecodedPictures:
         with self._lock, gpu_errors(), self._failed_session_destroyed():
-            if self._session is None:
+            if (session := self._session) is None:
                 return DecodedPictures([], 0)
             if packet is None:
-                return self._emptied()
+                return self._emptied(session)
             left = DecodedPictures([], 0)
             if self._holds_back and is_idr(self.info.codec, bytes(packet)):
-                left = self._emptied()
+                left = self._emptied(session)
                 self._in_order = True
-                self._take_session()
+                session = self._take_session()
             data = self._times.data(packet)
             self._check_order()
-            pictures, lost = self._decoded(data)
+            pictures, lost = self._decoded(session, data)
             return DecodedPictures(left.pictures + pictures, left.lost + lost)
 
     def end(self) -> int:
@@ -183,12 +181,13 @@ class NvdecPackets(PacketDecoder):
             self._closed = True
             self._end()
 
-    def _take_session(self) -> None:
+    def _take_session(self) -> NvdecSession:
         """Begins with a session of the pool, or a new one. The one before was given back."""
         wanted = self._format._replace(latency="zero" if self._in_order else "low")
-        self._session = self._sessions.take(wanted) or NvdecSession(wanted, self._gpu, remedy=_REMEDY)
-        self._session.path = self.info.path
+        session = self._session = self._sessions.take(wanted) or NvdecSession(wanted, self._gpu, remedy=_REMEDY)
+        session.path = self.info.path
         self._times = TimesToCome(self.info.codec, self._messages, in_order=self._in_order)
+        return session
 
     @property
     def _holds_back(self) -> bool:
@@ -201,11 +200,10 @@ class NvdecPackets(PacketDecoder):
             self._in_order = False
             raise InputError("its frames are no longer in the order in which they are shown")
 
-    def _decoded(self, data: nvc.PacketData) -> DecodedPictures:
+    def _decoded(self, session: NvdecSession, data: nvc.PacketData) -> DecodedPictures:
         """Returns the pictures that are ready after one more packet; all that are left, after an empty one."""
-        assert self._session is not None
         pictures, lost = [], 0
-        for surface in self._session.decode(data):
+        for surface in session.decode(data):
             shown = self._times.taken(surface.timestamp)
             lost += 0 if shown.pts is None else self._times.lose(shown.pts)
             if not shown.hidden:
@@ -213,10 +211,10 @@ class NvdecPackets(PacketDecoder):
         lost += self._times.lose() if self._in_order or not data.bsl else 0
         return DecodedPictures(pictures, lost)
 
-    def _emptied(self) -> DecodedPictures:
+    def _emptied(self, session: NvdecSession) -> DecodedPictures:
         """Returns the pictures that are left, and gives the session back."""
-        left = self._decoded(nvc.PacketData())
-        self._give_back()
+        left = self._decoded(session, nvc.PacketData())
+        self._give_back(session)
         return left
 
     def _end(self) -> int:
@@ -224,15 +222,14 @@ class NvdecPackets(PacketDecoder):
 
         Emptying it takes less time than making another one, during which all streams of the GPU wait.
         """
-        if self._session is not None:
+        if (session := self._session) is not None:
             with suppress(SegmentationError), self._failed_session_destroyed():
-                self._session.decode(nvc.PacketData())
-                self._give_back()
+                session.decode(nvc.PacketData())
+                self._give_back(session)
         return self._times.lose()
 
-    def _give_back(self) -> None:
-        assert self._session is not None
-        self._sessions.give_back(self._session)
+    def _give_back(self, session: NvdecSession) -> None:
+        self._sessions.give_back(session)
         self._session = None
 
     @contextmanager

@@ -28,7 +28,7 @@ CROP_SIZE = (320, 320)  # height, width at which networks of several sizes see c
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CropFinding:
     """One thing in a crop."""
 
     label: str
@@ -61,18 +61,18 @@ class SecondaryNetwork:
         """The labels that things get."""
         return tuple(map(self._label, self.model.keep))
 
-    def read(self, outputs: Iterable[Outputs], places: Sequence[Place]) -> list[list[Finding]]:
+    def read(self, outputs: Iterable[Outputs], places: Sequence[Place]) -> list[list[CropFinding]]:
         """Returns what is found in each picture, by its outputs. A picture shows its crop at its place."""
         if self.classifies:
             return [[self._classified(scores)] for scores, *_ in outputs]
         return [self._found(one, place) for one, place in zip(outputs, places, strict=True)]
 
-    def _found(self, outputs: Outputs, place: Place) -> list[Finding]:
+    def _found(self, outputs: Outputs, place: Place) -> list[CropFinding]:
         model = self.model
         assert model.detection is not None
         found = read(outputs, model.detection, (model.height, model.width), model.keep).within(place)
         return [
-            Finding(
+            CropFinding(
                 self._label(int(number)),
                 float(score),
                 (left / place.width, top / place.height, right / place.width, bottom / place.height),
@@ -82,7 +82,7 @@ class SecondaryNetwork:
             )
         ]
 
-    def _classified(self, scores: NDArray[np.float32]) -> Finding:
+    def _classified(self, scores: NDArray[np.float32]) -> CropFinding:
         """Returns the likeliest class of a picture, as one thing all over it."""
         if self.model.activation == "softmax":
             powers = np.exp(scores - scores.max())
@@ -90,7 +90,7 @@ class SecondaryNetwork:
         elif self.model.activation == "sigmoid":
             scores = np.asarray(1 / (1 + np.exp(-scores)), np.float32)
         best = max(self.model.keep, key=lambda number: float(scores[number]))
-        return Finding(self._label(best), float(scores[best]), (0.0, 0.0, 1.0, 1.0))
+        return CropFinding(self._label(best), float(scores[best]), (0.0, 0.0, 1.0, 1.0))
 
     def _label(self, number: int) -> str:
         return self.then.label(self.model.labels[number], alone=len(self.model.keep) == 1)

@@ -9,7 +9,7 @@ from segmentation.errors import ConfigError, did_you_mean
 from segmentation.options.anonymize import BODIES, COVERS, LOOK_AHEAD, REGIONS, Anonymize, Region
 from segmentation.options.devices import DEVICES, PROCESSORS, is_device
 from segmentation.options.effect import CHOICES, Effect, number
-from segmentation.options.instances import Keep, Pick, Place
+from segmentation.options.instances import CountPlace, Keep, Pick
 from segmentation.options.keywords import (
     Activation,
     Allowed,
@@ -486,7 +486,7 @@ class Config:
             if self.keep is not None:
                 raise ConfigError(f"pick {self.pick}: says who is kept, as does --keep {self.keep}; leave out one")
         for place in self.count:
-            Place.parse(place)
+            CountPlace.parse(place)
         parse_all(self.then)
 
     def _check_masks(self) -> None:

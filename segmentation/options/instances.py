@@ -53,7 +53,7 @@ class Pick:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CountPlace:
     """A line or a zone where instances are counted."""
 
     name: str  # the option's text
@@ -61,7 +61,7 @@ class Place:
     percent: bool = False  # whether the points are in percent of the picture's sides, else in pixels
 
     @staticmethod
-    def parse(text: str) -> Place:
+    def parse(text: str) -> CountPlace:
         """Reads `line:...` or `zone:...`, in pixels or as `50%`. Raises `ConfigError`."""
         kind, _, listed = text.partition(":")
         if kind not in _PLACES:
@@ -71,7 +71,7 @@ class Place:
             raise ConfigError(f"count {text!r}: a line has two ends that differ, {_PLACES[kind]}")
         if kind == "zone" and len(points) < 3:
             raise ConfigError(f"count {text!r}: a zone has three corners or more, {_PLACES[kind]}")
-        return Place(text, points, percent)
+        return CountPlace(text, points, percent)
 
     def corners(self, size: tuple[int, int]) -> tuple[Point, ...]:
         """Returns the points in pixels of an upright picture of `size` (width, height)."""

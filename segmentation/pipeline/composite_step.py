@@ -134,9 +134,8 @@ class CompositeStep:
 
 
 def _quantizer(memory: Memory, config: Config, gpu: Gpu | None) -> Callable[[Array], tuple[Array, Array]]:
-    if memory == "host":
+    if gpu is None or memory == "host":
         return quantize
     from segmentation.stages.masks.cuda import CudaQuantizer  # needs PyTorch
 
-    assert gpu is not None
     return CudaQuantizer(config, gpu)

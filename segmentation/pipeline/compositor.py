@@ -69,9 +69,8 @@ def make_refiner(
     memory: Memory, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu | None
 ) -> Callable[[FrameBatch, Array], Array]:
     """Returns the refiner of masks in that memory."""
-    if memory == "host":
+    if gpu is None or memory == "host":
         return Refiner(info, pix_fmt)
     from segmentation.stages.masks.cuda import CudaRefiner  # needs PyTorch
 
-    assert gpu is not None
     return CudaRefiner(info, pix_fmt, config, gpu)

@@ -63,9 +63,7 @@ class CorrectedMasks:
                 yield batch if not any(own) else self._corrected(batch, own)
 
     def _corrected(self, batch: MaskedBatch, own: list[PackedMap | None]) -> MaskedBatch:
-        (masks,) = self._transfer.on_host(batch.masks[: len(batch)])
-        assert masks is not None
-        pairs = zip(masks, own, strict=True)
+        pairs = zip(batch.host_masks(self._transfer), own, strict=True)
         made = np.stack([mask if one is None else corrected(mask, one) for mask, one in pairs])
         memory: Memory = "host" if isinstance(batch.masks, np.ndarray) else "cuda"
         return replace(batch, masks=self._transfer.rows(made, memory, len(batch)))

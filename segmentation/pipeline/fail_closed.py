@@ -35,10 +35,9 @@ class FailClosed:
         self._regions = Regions(config, info, transfer)
         self._without_nan: Callable[[Any, float], tuple[Array, NDArray[np.bool_], NDArray[np.bool_]]]
         self._without_nan = partial(without_nan, threshold=config.threshold)
-        if memory == "cuda":
+        if gpu is not None and memory == "cuda":
             from segmentation.stages.masks.cuda import CudaCover  # needs PyTorch
 
-            assert gpu is not None
             self._without_nan = CudaCover(config, gpu)
 
     def __call__(self, batch: MaskedBatch) -> MaskedBatch:

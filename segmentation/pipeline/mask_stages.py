@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from segmentation.errors import ConfigError, RefusesNetwork
-from segmentation.frames import FORMATS, HostTransfer, MaskedBatch, Transfer, VideoInfo
+from segmentation.frames import FORMATS, HostTransfer, MaskedBatch, Memory, Transfer, VideoInfo
 from segmentation.gpu.errors import gpu_errors
 from segmentation.interval.propagated_masks import network_masks
 from segmentation.models.model import Model
@@ -30,29 +30,13 @@ class MaskStages:
 
     def __init__(self, resources: Resources, opened: OpenedRun, pix_fmt: str) -> None:
         """The session's network is loaded for the batch size. Raises `ModelError` or `BackendError`."""
-        plan, model, info, config = opened.plan, opened.choices.model, opened.info, opened.config
-        assert plan.preprocess is not None and model is not None, "these are without saved masks"
+        info, config = opened.info, opened.config
         self.gpu, self.config, self.clock = opened.gpu, config, opened.clock
         self.turn = resources.turn
         with gpu_errors(), ExitStack() as building:
             self.transfer = make_transfer(self.gpu, info, pix_fmt, config)
-            preprocess = plan.preprocess.implementation(info, pix_fmt, model, config, self.gpu)
-            building.callback(preprocess.close)
-            self.plan, infer = load_network(resources, plan, model, info, config, self.gpu)
-            self._refine = make_refiner(infer.memory, info, pix_fmt, config, self.gpu) if config.refine else None
-            self.masks = network_masks(
-                model,
-                config,
-                self.gpu,
-                info.live,
-                preprocess=preprocess,
-                infer=infer,
-                kept_memory=infer.memory,
-                transfer=self.transfer,
-                clock=self.clock,
-                turn=self.turn,
-            )
-            add_further(self.masks, resources, plan, info, pix_fmt, config, self.gpu, building)
+            self.plan, self.masks = make_network_masks(resources, opened, pix_fmt, self.transfer, building)
+            self._refine = make_refiner(self.masks.memory, info, pix_fmt, config, self.gpu) if config.refine else None
             self._exits = building.pop_all()
 
     def __enter__(self) -> MaskStages:
@@ -83,6 +67,40 @@ def make_transfer(gpu: Gpu | None, info: VideoInfo, pix_fmt: str, config: Config
     return GpuTransfer(gpu, info, FORMATS[pix_fmt], config.batch_size)
 
 
+def make_network_masks(
+    resources: Resources,
+    opened: OpenedRun,
+    pix_fmt: str,
+    transfer: Transfer,
+    exits: ExitStack,
+    memory: Memory | None = None,
+) -> tuple[Plan, NetworkMasks]:
+    """Returns the network's masks, and the plan with the implementation that runs the network.
+
+    The network is loaded last: another thread may be loading it meanwhile. `memory` is where the stages behind take the
+    frames, by default where the network does. Raises `ModelError` or `BackendError`.
+    """
+    plan, model, info, config, gpu = opened.plan, opened.choices.model, opened.info, opened.config, opened.gpu
+    assert plan.preprocess is not None and model is not None, "these are without saved masks"
+    preprocess = plan.preprocess.implementation(info, pix_fmt, model, config, gpu)
+    exits.callback(preprocess.close)
+    plan, infer = load_network(resources, plan, model, info, config, gpu, opened.choices.preloader)
+    masks = network_masks(
+        model,
+        config,
+        gpu,
+        info.live,
+        preprocess=preprocess,
+        infer=infer,
+        kept_memory=memory or infer.memory,
+        transfer=transfer,
+        clock=opened.clock,
+        turn=resources.turn,
+    )
+    _add_further(masks, resources, plan, opened, pix_fmt, exits)
+    return plan, masks
+
+
 def load_network(
     resources: Resources,
     plan: Plan,
@@ -104,17 +122,11 @@ def load_network(
             plan, preloader = with_next_network(plan, exc, config, info, model), None
 
 
-def add_further(
-    masks: NetworkMasks,
-    resources: Resources,
-    plan: Plan,
-    info: VideoInfo,
-    pix_fmt: str,
-    config: Config,
-    gpu: Gpu | None,
-    exits: ExitStack,
+def _add_further(
+    masks: NetworkMasks, resources: Resources, plan: Plan, opened: OpenedRun, pix_fmt: str, exits: ExitStack
 ) -> None:
     """Adds the networks of `config.further` to the source of masks. Raises `ModelError` or `BackendError`."""
+    info, config, gpu = opened.info, opened.config, opened.gpu
     further = []
     for one in config.further:
         mode = "baseline" if gpu is None else config.mode

@@ -16,12 +16,11 @@ from segmentation.flow.trace import Trace
 from segmentation.frames import Frame, FrameBatch, Memory
 from segmentation.frames.sinks import FinishedBatch
 from segmentation.gpu.errors import gpu_errors
-from segmentation.interval.propagated_masks import network_masks
 from segmentation.media.output_clock import DefaultClock
 from segmentation.options.config import Config
 from segmentation.pipeline.composite_step import CompositeStep
 from segmentation.pipeline.compositor import Compositor
-from segmentation.pipeline.mask_stages import add_further, load_network, make_transfer
+from segmentation.pipeline.mask_stages import make_network_masks, make_transfer
 from segmentation.pipeline.mask_steps import make_mask_steps
 from segmentation.pipeline.opened_run import OpenedRun, open_run
 from segmentation.pipeline.outputs import EncodingBatch, Outputs
@@ -182,29 +181,12 @@ class Run:
     def _mask_source(self, memory: Memory, exits: ExitStack) -> MaskSource:
         """Returns saved masks, or the network, which is loaded last: it is being loaded on another thread meanwhile.
 
-        `memory` is where the masks are composited.
+        `memory` is where they are composited.
         """
         if self._opened.saved is not None:
             return SavedMasks(self._opened.saved, self._clock, on_gpu=memory == "cuda")
-        resources, config, gpu, model = self._resources, self._config, self._gpu, self._model
-        assert model is not None and self._plan.preprocess is not None
-        preprocess = self._plan.preprocess.implementation(self._info, self._plan.pix_fmt, model, config, gpu)
-        exits.callback(preprocess.close)
-        preloader = self._opened.choices.preloader
-        self._plan, infer = load_network(resources, self._plan, model, self._info, config, gpu, preloader)
-        masks = network_masks(
-            model,
-            config,
-            gpu,
-            self._info.live,
-            preprocess=preprocess,
-            infer=infer,
-            kept_memory=memory,
-            transfer=self._transfer,
-            clock=self._clock,
-            turn=resources.turn,
-        )
-        add_further(masks, resources, self._plan, self._info, self._plan.pix_fmt, config, gpu, exits)
+        pix_fmt = self._plan.pix_fmt
+        self._plan, masks = make_network_masks(self._resources, self._opened, pix_fmt, self._transfer, exits, memory)
         return masks
 
     def _batches(self) -> Iterator[FinishedBatch]:

@@ -211,12 +211,12 @@ class Joiner:
     def _add_records(self, piece: PieceFile) -> None:
         """Writes the results and the masks of a piece, a few frames at a time."""
         index = piece.index
-        for number, place in enumerate(index.results, self._frames):
-            assert self._results is not None
-            self._results.write_lines([json.loads(piece.blob(place)) | {"index": number}])
-        for (pts, _), place in zip(index.frames, index.masks, strict=bool(index.masks)):
-            assert self._masks is not None
-            self._masks.write_coded([pts], [piece.blob(place)], index.mask_size)
+        if self._results is not None:
+            for number, place in enumerate(index.results, self._frames):
+                self._results.write_lines([json.loads(piece.blob(place)) | {"index": number}])
+        if self._masks is not None:
+            for (pts, _), place in zip(index.frames, index.masks, strict=True):
+                self._masks.write_coded([pts], [piece.blob(place)], index.mask_size)
 
 
 class _JoinedOutput:

@@ -32,14 +32,14 @@ class Begin:
     config: Config
 
 
-class Stop(NamedTuple):
+class StopRun(NamedTuple):
     """To the process: a run is to end with complete files."""
 
     number: int
 
 
 class Cancel(NamedTuple):
-    """To the process: nobody waits for a run any more. One of a file ends without outputs, others as at `Stop`."""
+    """To the process: nobody waits for a run any more. One of a file ends without outputs, others as at `StopRun`."""
 
     number: int
 
@@ -58,7 +58,7 @@ class Picture(NamedTuple):
     jpeg: bytes | None
 
 
-class Advanced(NamedTuple):
+class RunAdvanced(NamedTuple):
     """From the process: so many frames of a run are done, of so many expected."""
 
     number: int
@@ -74,7 +74,7 @@ class StatusUpdate(NamedTuple):
     late: Histogram
 
 
-class Ended(NamedTuple):
+class RunEnded(NamedTuple):
     """From the process: a run is over, with a report or an error."""
 
     number: int

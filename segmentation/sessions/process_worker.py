@@ -20,15 +20,15 @@ from segmentation.flow.threads import interrupt
 from segmentation.pipeline.request import RunRequest
 from segmentation.pipeline.stream_status import StreamMonitor
 from segmentation.sessions.process_protocol import (
-    Advanced,
     Begin,
     Cancel,
-    Ended,
     Logged,
     Picture,
+    RunAdvanced,
+    RunEnded,
     Start,
     StatusUpdate,
-    Stop,
+    StopRun,
     ThumbnailRequest,
 )
 from segmentation.sessions.session import Segmenter
@@ -66,7 +66,7 @@ class _RunWorker:
         with suppress(OSError), self._sending:
             self._link.send(message)
 
-    def take(self, message: Begin | Stop | Cancel | ThumbnailRequest) -> None:
+    def take(self, message: Begin | StopRun | Cancel | ThumbnailRequest) -> None:
         """Does what a message asks for, without waiting for it."""
         match message:
             case Begin():
@@ -75,7 +75,7 @@ class _RunWorker:
                 if not message.source.is_live:
                     self._of_files[message.number] = thread
                 self._begin(thread, message)
-            case Stop(number):
+            case StopRun(number):
                 if (running := self._stops.get(number)) is not None:  # else the run is over
                     running.set()
             case Cancel(number):
@@ -112,7 +112,7 @@ class _RunWorker:
             thread.start()
         except RuntimeError as exc:
             self._forget(message.number)
-            self.send(Ended(message.number, None, reported(exc, message.source.label)))
+            self.send(RunEnded(message.number, None, reported(exc, message.source.label)))
 
     def _beside(self, work: Callable[..., None], *arguments: object) -> None:
         """Does something on a thread of its own, or at once where none can be started."""
@@ -140,11 +140,11 @@ class _RunWorker:
         """Makes one run, on a thread of its own."""
         number = begin.number
         told = 0.0
-        untold: Advanced | None = None
+        untold: RunAdvanced | None = None
 
         def advance(done: int, expected: int) -> None:
             nonlocal told, untold
-            untold = Advanced(number, done, expected)
+            untold = RunAdvanced(number, done, expected)
             if not told or time.monotonic() - told > _TOLD:
                 self.send(untold)
                 told, untold = time.monotonic(), None
@@ -159,9 +159,9 @@ class _RunWorker:
                     self.send(StatusUpdate(number, monitor.status(), monitor.late))
                     monitor.finished(report)
                     trim_heap()
-            ended = Ended(number, report, None)
+            ended = RunEnded(number, report, None)
         except BaseException as exc:
-            ended = Ended(number, None, picklable(with_traceback(exc, "run's")))
+            ended = RunEnded(number, None, picklable(with_traceback(exc, "run's")))
         if untold is not None:
             self.send(untold)
         self._forget(number)

@@ -29,15 +29,15 @@ from segmentation.pipeline.report import Report
 from segmentation.pipeline.request import RunRequest
 from segmentation.pipeline.stream_status import StreamBoard, StreamMonitor, StreamStatus
 from segmentation.sessions.process_protocol import (
-    Advanced,
     Begin,
     Cancel,
-    Ended,
     Logged,
     Picture,
+    RunAdvanced,
+    RunEnded,
     Start,
     StatusUpdate,
-    Stop,
+    StopRun,
     ThumbnailRequest,
 )
 from segmentation.sessions.session import Segmenter
@@ -46,7 +46,7 @@ from segmentation.system.linked_process import LinkedProcess
 
 log = logging.getLogger(__name__)
 
-_Message: TypeAlias = Advanced | Ended | StatusUpdate | Picture | Logged
+_Message: TypeAlias = RunAdvanced | RunEnded | StatusUpdate | Picture | Logged
 
 _POLL = 0.05  # seconds between checks whether a run is to end
 _PATIENCE = 15.0  # seconds that a process gets to end its runs and to close its session
@@ -95,7 +95,7 @@ class _Process:
         self.gpu = gpu
         environment = None if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
         self._numbers = count()
-        self._runs: dict[int, queue.SimpleQueue[Advanced | Ended]] = {}  # those under way
+        self._runs: dict[int, queue.SimpleQueue[RunAdvanced | RunEnded]] = {}  # those under way
         self._monitors: dict[int, _RemoteMonitor] = {}
         self._pictures: dict[int, queue.SimpleQueue[Picture]] = {}
         self._sending = threading.Lock()
@@ -124,7 +124,7 @@ class _Process:
             for known in (self._runs, self._monitors, self._pictures):
                 known.pop(number, None)
 
-    def _run(self, number: int, request: RunRequest, inbox: queue.SimpleQueue[Advanced | Ended]) -> Report:
+    def _run(self, number: int, request: RunRequest, inbox: queue.SimpleQueue[RunAdvanced | RunEnded]) -> Report:
         assert isinstance(request.target, Path | OutputAddress | None)
         if isinstance(request.monitor, _RemoteMonitor):
             self._monitors[number] = request.monitor
@@ -134,7 +134,7 @@ class _Process:
         while True:
             if request.stop.is_set() and not stopped:
                 stopped = True
-                self._send(Stop(number))
+                self._send(StopRun(number))
             try:
                 message = inbox.get(timeout=_POLL)
             except queue.Empty:
@@ -143,7 +143,7 @@ class _Process:
                         f"{request.source.label}: the process that ran it {self._process.describe_death()}; start again"
                     ) from None
                 continue
-            if isinstance(message, Advanced):
+            if isinstance(message, RunAdvanced):
                 if request.progress is not None:
                     request.progress(message.done, message.expected)
             elif message.error is not None:
@@ -188,7 +188,7 @@ class _Process:
 
     def _take(self, message: object) -> None:
         match message:
-            case Advanced(number) | Ended(number):
+            case RunAdvanced(number) | RunEnded(number):
                 if (run := self._runs.get(number)) is not None:  # else it is over
                     run.put(message)
             case StatusUpdate(number, status, late):

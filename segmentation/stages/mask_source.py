@@ -174,9 +174,8 @@ def make_smoothing(memory: Memory, model: Model, config: Config, gpu: Gpu | None
     """The backend that smooths masks in that memory; `None` where no smoothing is asked for."""
     if not config.smoothing_strength:
         return None
-    if memory == "host":
+    if gpu is None or memory == "host":
         return HostSmoothing(model, config.smoothing_strength)
     from segmentation.stages.masks.cuda import CudaSmoothing  # needs PyTorch
 
-    assert gpu is not None
     return CudaSmoothing(model, config, gpu)

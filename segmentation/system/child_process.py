@@ -131,7 +131,7 @@ class ChildProcess:
         return f"{how}, as happens where memory is full" if status == -signal.SIGKILL else how
 
 
-class Worker(Protocol):
+class SharedProcess(Protocol):
     """A process that several runs may use at once."""
 
     def is_alive(self) -> bool: ...
@@ -143,7 +143,7 @@ class Worker(Protocol):
         """Waits until the process has ended, and frees what belongs to it."""
 
 
-W = TypeVar("W", bound=Worker)
+W = TypeVar("W", bound=SharedProcess)
 E = TypeVar("E", bound=BaseException)
 
 

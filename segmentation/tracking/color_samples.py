@@ -19,11 +19,10 @@ Sampler: TypeAlias = "Callable[[FrameBatch, tuple[int, int]], Array]"  # see `co
 
 def make_sampler(batch: FrameBatch, info: VideoInfo, pix_fmt: str, gpu: Gpu | None) -> Sampler:
     """Returns the function that makes small pictures of batches, on the GPU if this one is there."""
-    if batch.memory == "host":
+    if gpu is None or batch.memory == "host":
         return lambda frames, shape: color_samples(frames, info, shape)
     from segmentation.tracking.cuda_color_samples import CudaColorSamples  # needs PyTorch
 
-    assert gpu is not None
     return CudaColorSamples(info, pix_fmt, gpu)
 
 

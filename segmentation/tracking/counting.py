@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from segmentation.errors import ConfigError
 from segmentation.frames.instances import FrameInstances, Instance
-from segmentation.options.instances import Place, Point
+from segmentation.options.instances import CountPlace, Point
 
 _CLEAR = 0.03  # share of an instance's height that its feet must be beyond a line: who stands on it crosses it once
 
@@ -24,7 +24,7 @@ Counts = dict[str, dict[str, int]]  # by the option's text
 class Counter:
     """The counts of one run. Only instances with ids count, and none that was found within another."""
 
-    def __init__(self, places: Sequence[Place], size: tuple[int, int]) -> None:
+    def __init__(self, places: Sequence[CountPlace], size: tuple[int, int]) -> None:
         """`size` is (width, height) of the upright picture, in pixels. Raises `ConfigError` for a place outside."""
         corners = [place.corners(size) for place in places]
         for place, points in zip(places, corners, strict=True):

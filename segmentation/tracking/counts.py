@@ -5,7 +5,7 @@ from fractions import Fraction
 from segmentation.frames import VideoInfo
 from segmentation.frames.sinks import FinishedBatch, Sink
 from segmentation.options.config import Config
-from segmentation.options.instances import Place
+from segmentation.options.instances import CountPlace
 from segmentation.tracking.counting import Counter, Counts
 
 
@@ -13,7 +13,7 @@ class CountSink(Sink):
     """Counts the instances of each batch. It comes before the sinks that read its counts."""
 
     def __init__(self, info: VideoInfo, config: Config) -> None:
-        self._counter = Counter([Place.parse(text) for text in config.count], info.upright_size)
+        self._counter = Counter([CountPlace.parse(text) for text in config.count], info.upright_size)
         self.latest: list[Counts] = []  # up to each frame of the last batch
         self.total: Counts = {}  # up to the last frame
 

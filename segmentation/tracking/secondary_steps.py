@@ -19,7 +19,7 @@ from segmentation.frames.instances import MOST, Box, FrameInstances, Instance
 from segmentation.gpu.errors import gpu_errors
 from segmentation.models.detections import Outputs
 from segmentation.models.input_size import shape_shown
-from segmentation.models.secondary import Finding, SecondaryNetwork
+from segmentation.models.secondary import CropFinding, SecondaryNetwork
 from segmentation.options.config import Config
 from segmentation.stages.preprocess.crops import AT_ONCE, Crop, CropPreprocessor, crop_of
 from segmentation.stages.preprocess.opencv_crops import OpenCVCrops
@@ -47,7 +47,7 @@ class _CachedResult:
     box: Box  # of the instance
     time: float
     seen: float  # when the instance was last there
-    found: list[tuple[Finding, int]] = field(default_factory=list)  # with its id
+    found: list[tuple[CropFinding, int]] = field(default_factory=list)  # with its id
 
     def holds(self, box: Box, time: float, *, forever: bool) -> bool:
         return _area(box) <= GROWTH * _area(self.box) and (forever or abs(time - self.time) < FRESH)
@@ -111,19 +111,19 @@ class SecondaryInference:
                         self._known[one.id] = answer
                 answer.seen = time
                 answers[place][number] = answer
-        if questions and self._look is None:  # the first batch shows where the frames are
-            self._look = self._looks(batch.memory)
+        if not questions:
+            return answers
+        look = self._look = self._look or self._looks(batch.memory)  # the first batch shows where the frames are
         for begin in range(0, len(questions), self._at_once):
-            self._ask(batch, questions[begin : begin + self._at_once])
+            self._ask(look, batch, questions[begin : begin + self._at_once])
         return answers
 
-    def _ask(self, batch: FrameBatch, questions: Sequence[_CropRequest]) -> None:
+    def _ask(self, look: _Look, batch: FrameBatch, questions: Sequence[_CropRequest]) -> None:
         """Answers some questions about a batch, with one call of the network."""
-        assert self._look is not None
         info, layout, model = self._info, FORMATS[self._pix_fmt], self._network.model
         crops = [crop_of(one.place, self._seen(one.instance.box), info, layout) for one in questions]
         with gpu_errors():
-            outputs = self._look(batch, crops)
+            outputs = look(batch, crops)
         answers = self._network.read(outputs, [crop.place(info, model) for crop in crops])
         for question, crop, found in zip(questions, crops, answers, strict=True):
             shown = crop.shown(info)
@@ -138,12 +138,11 @@ class SecondaryInference:
         """Returns a function without a reference to this object, which keeps it: a cycle would keep networks too."""
         outputs = self._network.outputs
         preprocess: CropPreprocessor
-        if memory == "host":
+        if self._gpu is None or memory == "host":
             preprocess = OpenCVCrops(self._info, self._pix_fmt, self._network.model, self._config)
         else:
             from segmentation.stages.preprocess.cuda_crops import CudaCrops  # needs PyTorch
 
-            assert self._gpu is not None
             with gpu_errors():
                 preprocess = crops_there = CudaCrops(self._info, self._pix_fmt, self._network.model, self._gpu)
             if (network := self._on_gpu) is not None:
@@ -164,7 +163,7 @@ class SecondaryInference:
         width, height = shape_shown(self._info, self._info.width, self._info.height)
         return min((box[2] - box[0]) * width, (box[3] - box[1]) * height)
 
-    def _identified(self, found: Sequence[Finding], question: _CropRequest) -> list[tuple[Finding, int]]:
+    def _identified(self, found: Sequence[CropFinding], question: _CropRequest) -> list[tuple[CropFinding, int]]:
         """Returns what was found with ids: those that it had when the network looked at the instance before."""
         left = [] if question.before is None else list(question.before.found)
         expected = [_at(question.instance.box, question.before, other) for other, _ in left if question.before]
@@ -212,7 +211,7 @@ def _is_centered(box: Box, outer: Box) -> bool:
     return outer[0] <= x <= outer[2] and outer[1] <= y <= outer[3]
 
 
-def _at(box: Box, answer: _CachedResult, finding: Finding) -> Box:
+def _at(box: Box, answer: _CachedResult, finding: CropFinding) -> Box:
     """Returns where a finding of an earlier answer is while the instance's box is `box`."""
     return box if finding.box == answer.box else _moved(finding.box, answer.box, box)
 

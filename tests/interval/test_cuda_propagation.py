@@ -12,7 +12,7 @@ from drawn import smooth_rgb
 from mask_sides import SIDES, gpu_of
 from numpy.typing import NDArray
 
-from segmentation.interval.propagation import Doubt, Found, FrameBetween, HostPropagation, Propagation
+from segmentation.interval.propagation import Doubt, FrameBetween, FrameMask, HostPropagation, Propagation
 from segmentation.models.model import Model, load_model
 from segmentation.options.config import Config
 
@@ -59,7 +59,7 @@ def moving(size: tuple[int, int], shape: tuple[int, int], step: tuple[int, int],
 
 def propagated(
     backend: Propagation[Any], tensor: Any, masks: Any, maps: Any, frames: Sequence[int]
-) -> list[tuple[Found, Doubt]]:
+) -> list[tuple[FrameMask, Doubt]]:
     """Returns what `backend` finds in these frames between the first and the last."""
     last = len(tensor) - 1
     rows, lumas = backend.keep(tensor, len(tensor))

@@ -6,8 +6,8 @@ import pytest
 from numpy.typing import NDArray
 
 from segmentation.interval.propagation import (
-    Found,
     FrameBetween,
+    FrameMask,
     HostLuma,
     HostPropagation,
     change,
@@ -51,7 +51,7 @@ def scene(x: int | None, shift: tuple[int, int] = (0, 0)) -> tuple[HostLuma, Map
 
 
 def between(luma: HostLuma, first: tuple[HostLuma, Map], last: tuple[HostLuma, Map], share: float = 0.5) -> Map:
-    keys = tuple(Found(mask, None) for _, mask in (first, last))
+    keys = tuple(FrameMask(mask, None) for _, mask in (first, last))
     found, _ = propagate(FrameBetween(luma, (first[0], last[0]), keys, share))  # type: ignore[arg-type]
     assert isinstance(found.mask, np.ndarray)
     return found.mask
@@ -111,7 +111,9 @@ def test_keys_disagree_by_the_share_of_the_area() -> None:
     empty = np.zeros_like(mask)
 
     def disagreement(first: Map, last: Map) -> float:
-        return propagate(FrameBetween(luma, (luma, luma), (Found(first, None), Found(last, None)), 0.5))[1].disagreement
+        return propagate(FrameBetween(luma, (luma, luma), (FrameMask(first, None), FrameMask(last, None)), 0.5))[
+            1
+        ].disagreement
 
     assert disagreement(mask, mask) == 0
     assert disagreement(mask, half) == pytest.approx(0.5, abs=0.01)
@@ -124,7 +126,7 @@ def test_keys_disagree_by_the_share_of_the_area() -> None:
 def test_what_neither_key_shows_is_in_doubt() -> None:
     (ground, empty), (luma, _) = scene(None), scene(80)
     share = 96 * 96 / SIDE**2
-    keys = (Found(empty, None), Found(empty, None))
+    keys = (FrameMask(empty, None), FrameMask(empty, None))
     assert share / 2 < propagate(FrameBetween(luma, (ground, ground), keys, 0.5))[1].unseen < 1.5 * share
     assert propagate(FrameBetween(luma, (ground, luma), keys, 0.5))[1].unseen == 0
     assert propagate(FrameBetween(ground, (ground, ground), keys, 0.5))[1] == (0, 0)
@@ -133,7 +135,7 @@ def test_what_neither_key_shows_is_in_doubt() -> None:
 def test_a_class_map_has_no_classes_in_between() -> None:
     luma, mask = scene(80)
     maps = (np.full(mask.shape, 3, np.uint8), np.full(mask.shape, 7, np.uint8))
-    keys = (Found(mask, maps[0]), Found(mask, maps[1]))
+    keys = (FrameMask(mask, maps[0]), FrameMask(mask, maps[1]))
     for share, expected in ((0.9, 3), (0.1, 7)):
         found, _ = propagate(FrameBetween(luma, (luma, luma), keys, share))
         assert found.class_map is not None and np.all(np.asarray(found.class_map) == expected)

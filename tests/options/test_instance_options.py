@@ -5,17 +5,17 @@ import pytest
 from segmentation import ConfigError
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
-from segmentation.options.instances import Keep, Pick, Place
+from segmentation.options.instances import CountPlace, Keep, Pick
 
 
 def test_they_are_read() -> None:
     assert Keep.parse("id:3, 7") == Keep(frozenset({3, 7}))
     assert Keep.parse("first").criterion == "first"
     assert Pick.parse("640,360.5@1:02.5") == Pick((640, 360.5), 62.5)
-    assert Place.parse("line:1,2,3,4").points == ((1, 2), (3, 4))
-    assert len(Place.parse("zone:0,0,9,0,9,9").points) == 3
-    assert Place.parse("line:50%, 0%,50%,100%").corners((640, 360)) == ((320, 0), (320, 360))
-    assert Place.parse("line:50,0,50,100").corners((640, 360)) == ((50, 0), (50, 100))
+    assert CountPlace.parse("line:1,2,3,4").points == ((1, 2), (3, 4))
+    assert len(CountPlace.parse("zone:0,0,9,0,9,9").points) == 3
+    assert CountPlace.parse("line:50%, 0%,50%,100%").corners((640, 360)) == ((320, 0), (320, 360))
+    assert CountPlace.parse("line:50,0,50,100").corners((640, 360)) == ((50, 0), (50, 100))
     assert (Effect.parse("blur:40@face").label, Effect.parse("blur:40@face").strength) == ("face", 40)
     assert Effect.parse("image:me@home.jpg").label == ""
 

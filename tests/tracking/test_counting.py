@@ -5,7 +5,7 @@ import pytest
 
 from segmentation.errors import ConfigError
 from segmentation.frames.instances import FrameInstances, Instance
-from segmentation.options.instances import Place
+from segmentation.options.instances import CountPlace
 from segmentation.tracking.counting import Counter
 
 SIZE = (1000, 500)
@@ -23,7 +23,7 @@ def frame(*feet: tuple[int, int, int]) -> FrameInstances:
 
 
 def counter(*texts: str) -> Counter:
-    return Counter([Place.parse(text) for text in texts], SIZE)
+    return Counter([CountPlace.parse(text) for text in texts], SIZE)
 
 
 def test_a_line_counts_each_crossing_by_its_side() -> None:

@@ -62,7 +62,7 @@ class Outcome:
 
 
 @dataclass(slots=True, kw_only=True)
-class Batch:
+class JobBatch:
     """Runs the jobs of a command on one session. Live sources may be added and removed meanwhile."""
 
     segmenter: Segmenter | Workers

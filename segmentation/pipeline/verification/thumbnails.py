@@ -17,11 +17,10 @@ SIDE = 8  # a thumbnail has 8x8 means of luma, less where the picture has fewer 
 
 def thumbnails(batch: FrameBatch, gpu: Gpu | None) -> Array:
     """Returns the thumbnails of a batch, (N, h, w) float32 in sample values, where its pictures are."""
-    if batch.memory == "host":
+    if gpu is None or batch.memory == "host":
         return np.stack([thumbnail(frame.planes[0]) for frame in batch.frames])
     import torch
 
-    assert gpu is not None
     with torch.cuda.stream(gpu.stream):
         luma = batch.planes[0][: len(batch)]
         if luma.dtype == torch.uint16:  # PyTorch has few operations for it, and 10 bits are the same in int16

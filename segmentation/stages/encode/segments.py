@@ -36,7 +36,7 @@ from segmentation.stages.encode.worker_protocol import (
     Released,
 )
 from segmentation.system.cores import core_count
-from segmentation.system.shared_memory import Block, SharedPlanes, planes_size
+from segmentation.system.shared_memory import Block, BlockPool, SharedPlanes, planes_size
 
 if TYPE_CHECKING:
     from av.video.codeccontext import VideoCodecContext
@@ -157,14 +157,14 @@ class SegmentEncoder(PyAVEncoder):
             self._lease.send(Prefault(self._soon * self._settings.frame_bytes))
 
     def encode(self, batch: FrameBatch) -> list[VideoPacket]:
-        if self._lease is None:
+        if (lease := self._lease) is None:
             return super().encode(batch)
         with self._lock:
-            self._receive(wait=False)
-            self._wait_for_room(len(batch))
-            shared = self._in_shared_memory(batch)
+            self._receive(lease, wait=False)
+            self._wait_for_room(lease, len(batch))
+            shared = self._in_shared_memory(lease.blocks, batch)
             times = tuple((frame.pts, frame.duration) for frame in batch.frames)
-            self._lease.send(Frames(shared.locations, times))
+            lease.send(Frames(shared.locations, times))
             self._unreleased[self._batches] = shared, len(batch)
             self._batches += 1
             for frame in batch.frames:
@@ -175,15 +175,15 @@ class SegmentEncoder(PyAVEncoder):
             return self._next_packets()
 
     def flush(self) -> list[VideoPacket]:
-        if self._lease is None:
+        if (lease := self._lease) is None:
             return super().flush()
         with self._lock:
-            self._lease.send(EndOfFile())
+            lease.send(EndOfFile())
             while not self._idle:
-                self._receive(wait=True)
+                self._receive(lease, wait=True)
             packets = self._next_packets()
             self._staging = None  # so that the service finds the block free
-            self._lease.finish()
+            lease.finish()
         self.close()
         return packets
 
@@ -199,25 +199,24 @@ class SegmentEncoder(PyAVEncoder):
             if self._owns_service:
                 self._service.close()
 
-    def _wait_for_room(self, count: int) -> None:
+    def _wait_for_room(self, lease: EncoderLease, count: int) -> None:
         """Waits until `count` more frames may wait.
 
         A batch is released as a whole, and each encoder may be in the midst of one: half of its frames are encoded.
         """
         most = self._layout.waiting + self._layout.encoders * (count - 1) // 2
         while self._waiting and self._waiting + count > most:
-            self._receive(wait=True)
+            self._receive(lease, wait=True)
 
-    def _in_shared_memory(self, batch: FrameBatch) -> SharedPlanes:
+    def _in_shared_memory(self, blocks: BlockPool, batch: FrameBatch) -> SharedPlanes:
         """Returns the frames' planes in the shared memory: as they are, or copied there."""
-        assert self.blocks is not None
-        if batch.shared is not None and batch.shared.block.pool is self.blocks:
+        if batch.shared is not None and batch.shared.block.pool is blocks:
             return batch.shared
         dtype = FORMATS[self._settings.pix_fmt].dtype
         shapes = [(len(batch), *plane.shape) for plane in batch.frames[0].planes]
         size = planes_size(shapes, dtype)
         if self._staging is None or self._staged + size > self._staging.size:
-            self._staging, self._staged = self.blocks.take(-(-size // _STAGING) * _STAGING), 0
+            self._staging, self._staged = blocks.take(-(-size // _STAGING) * _STAGING), 0
         shared = self._staging.planes(shapes, dtype, self._staged)
         self._staged += size
         for i, rows in enumerate(shared.arrays):
@@ -225,12 +224,11 @@ class SegmentEncoder(PyAVEncoder):
                 row[:] = frame.planes[i]
         return shared
 
-    def _receive(self, *, wait: bool) -> None:
+    def _receive(self, lease: EncoderLease, *, wait: bool) -> None:
         """Handles all messages that have arrived; with `wait`, at least one. Raises an error of the process."""
-        assert self._lease is not None
         if self._failure is not None:  # frames of the encoder that has failed are never released
             raise self._failure
-        while (received := self._lease.receive(wait=wait)) is not None:
+        while (received := lease.receive(wait=wait)) is not None:
             message, descriptor = received
             if isinstance(message, Released):
                 _, count = self._unreleased.pop(message.batch)

@@ -158,9 +158,7 @@ class CoverMasks:
         waiting: deque[tuple[MaskedBatch, Masks]] = deque()
         earlier: Masks | None = None
         for batch in batches:
-            (masks,) = self._transfer.on_host(batch.masks[: len(batch)])
-            assert masks is not None
-            waiting.append((batch, np.array(masks)))
+            waiting.append((batch, np.array(batch.host_masks(self._transfer))))
             while waiting and (not self._wait or sum(len(one) for _, one in waiting) - len(waiting[0][1]) >= _AROUND):
                 grown, earlier = self._first_of(waiting, earlier)
                 yield grown
@@ -193,9 +191,8 @@ def around(earlier: Masks, masks: Masks, later: Masks) -> Masks:
 def cover_alone(batch: MaskedBatch, transfer: Transfer) -> MaskedBatch:
     """Returns the batch of a picture with masks that cover what was found in it, without frames around."""
     if batch.instances is None:
-        (masks,) = transfer.on_host(batch.masks[: len(batch)])
-        assert masks is not None
-        grown = around(masks[:0], np.asarray(masks), masks[:0])
+        masks = batch.host_masks(transfer)
+        grown = around(masks[:0], masks, masks[:0])
         return replace(batch, masks=in_memory(grown, batch.masks, transfer))
     places = [[(one, MARGIN) for one in frame.instances] for frame in batch.instances]
     return _drawn(batch, places, transfer)

@@ -40,7 +40,7 @@ class JoinBoxes:
                     _with(one, more.instances, more.unknown) for one, more in zip(found, other.instances, strict=True)
                 ]
             elif kind == BODIES and self._heads:
-                masks = masks_of(other, self._transfer)
+                masks = other.host_masks(self._transfer)
                 found = [
                     _with(one, _heads(mask, one), bool(np.isnan(mask).any()))
                     for one, mask in zip(found, masks, strict=True)
@@ -78,7 +78,7 @@ class BareHeads:
     def __call__(self, batches: Iterator[MaskedBatch]) -> Iterator[MaskedBatch]:
         self._transfer.enter()
         for batch in batches:
-            masks = masks_of(batch.further[self._number], self._transfer)
+            masks = batch.further[self._number].host_masks(self._transfer)
             covers = [[one.box for one in frame.instances] for frame in batch.instances or ()]
             bare = tuple(tuple(heads_in(mask, boxes)) for mask, boxes in zip(masks, covers, strict=True))
             yield replace(batch, bare=bare)
@@ -86,9 +86,9 @@ class BareHeads:
 
 def with_people(batch: MaskedBatch, people: MaskedBatch, transfer: Transfer) -> MaskedBatch:
     """Returns a batch whose masks hold those of `people` too, which may be of another size."""
-    masks = masks_of(batch, transfer).copy()
+    masks = batch.host_masks(transfer).copy()
     height, width = masks.shape[1:]
-    for mask, person in zip(masks, masks_of(people, transfer), strict=True):
+    for mask, person in zip(masks, people.host_masks(transfer), strict=True):
         mask[cv2.resize(person, (width, height), interpolation=cv2.INTER_LINEAR) > SURE_COVER] = 1
         if np.isnan(person).any():  # no mask at all: everything is covered
             mask[:] = np.nan
@@ -102,13 +102,6 @@ def cover_picture(batch: MaskedBatch, config: Config, transfer: Transfer) -> Mas
     if "people" not in kinds:
         return covered
     return with_people(covered, cover_alone(batch.further[kinds.index("people")], transfer), transfer)
-
-
-def masks_of(batch: MaskedBatch, transfer: Transfer) -> NDArray[np.float32]:
-    """Returns the masks (N, h, w) of a batch on the host."""
-    (masks,) = transfer.on_host(batch.masks[: len(batch)])
-    assert masks is not None
-    return np.asarray(masks, np.float32)
 
 
 def _heads(mask: NDArray[np.float32], found: FrameInstances) -> tuple[Instance, ...]:

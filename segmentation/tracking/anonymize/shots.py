@@ -56,8 +56,7 @@ class Shots:
     def _lumas(self, batch: MaskedBatch) -> list[Luma]:
         if self._sampler is None:
             self._sampler = make_sampler(batch.frames, self._info, self._pix_fmt, self._gpu)
-        (levels,) = self._transfer.on_host(self._sampler(batch.frames, _SAMPLES))
-        assert levels is not None
+        levels = np.asarray(self._transfer.on_host(self._sampler(batch.frames, _SAMPLES))[0])
         size = (_SAMPLES[1] // _BLOCK, _SAMPLES[0] // _BLOCK)
         return [np.asarray(cv2.resize(one, size, interpolation=cv2.INTER_AREA), np.uint8) for one in levels[0]]
 

@@ -18,9 +18,8 @@ BLOCKS = [(1, 16, 1), (6, 24, 2), (6, 24, 1), (6, 32, 2), *[(6, 32, 1)] * 2, (6,
 BLOCKS += [*[(6, 96, 1)] * 3, *[(6, 160, 1)] * 3, (6, 320, 1)]
 HALF, QUARTER, EIGHTH = 0, 2, 5  # the last blocks at 1/2, 1/4 and 1/8 of the size
 DILATED = 14  # blocks from here on look twice as far
-CLASSES, PERSON = 21, 15  # the teacher's, and which of them is a person
-# The teacher's veto: where it is nowhere as sure of a person as `SURE`, up to `VETO` is taken from all logits.
-SURE, VETO = 0.2, 4.0
+CLASSES, BACKGROUND, PERSON = 21, 0, 15  # the teacher's, and two of them
+VETO = 4.0  # taken from logits where the teacher is sure of something else, see `Exported`
 
 Skips = tuple[Tensor, Tensor, Tensor]  # the encoder's maps of 1/8, 1/4 and 1/2 of the size
 
@@ -183,18 +182,21 @@ def teacher_weights(path: Path) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 class Exported(nn.Module):
-    """What ends up in the file: probabilities instead of logits, after the teacher's veto."""
+    """What ends up in the file: probabilities instead of logits, after the teacher's veto.
+
+    Where the teacher is sure of an animal or a thing, `VETO` is taken from the logits, and less where it is less sure.
+    """
 
     def __init__(self, network: Network) -> None:
         super().__init__()
         self.network = network
-        weight = torch.zeros(1, CLASSES, 1, 1)
-        weight[0, PERSON] = -VETO / SURE
-        self.doubt = as_layer(weight.numpy(), np.full(1, VETO, np.float32))
+        weight = np.full((1, CLASSES, 1, 1), VETO, np.float32)
+        weight[0, [BACKGROUND, PERSON]] = 0
+        self.veto = as_layer(weight, None)
 
     def forward(self, x: Tensor) -> Tensor:
         deep, skips = self.network.encoder(x)
         classes = self.network.encoder.classes
-        most = classes(deep[:, : classes.in_channels]).softmax(1).amax((2, 3), keepdim=True)
-        veto = F.relu(self.doubt(most))
+        named = classes(deep[:, : classes.in_channels]).softmax(1)
+        veto = F.interpolate(self.veto(named), scale_factor=16.0, mode="bilinear", align_corners=False)
         return (self.network.decoded(deep, skips) - veto).sigmoid()

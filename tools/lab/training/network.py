@@ -190,13 +190,15 @@ class Exported(nn.Module):
     def __init__(self, network: Network) -> None:
         super().__init__()
         self.network = network
-        weight = np.full((1, CLASSES, 1, 1), VETO, np.float32)
+        weight = np.full((1, CLASSES, 1, 1), -VETO, np.float32)
         weight[0, [BACKGROUND, PERSON]] = 0
         self.veto = as_layer(weight, None)
 
     def forward(self, x: Tensor) -> Tensor:
-        deep, skips = self.network.encoder(x)
-        classes = self.network.encoder.classes
-        named = classes(deep[:, : classes.in_channels]).softmax(1)
-        veto = F.interpolate(self.veto(named), scale_factor=16.0, mode="bilinear", align_corners=False)
-        return (self.network.decoded(deep, skips) - veto).sigmoid()
+        encoder = self.network.encoder
+        maps = encoder.maps(x)
+        both = encoder.both(maps[-1])
+        deep, skips = torch.cat([both, maps[-1]], 1), (maps[EIGHTH], maps[QUARTER], maps[HALF])
+        veto = self.veto(encoder.classes(both).softmax(1)).mean(1, keepdim=True)  # see `Network.decoded`
+        veto = F.interpolate(veto, scale_factor=16.0, mode="bilinear", align_corners=False)
+        return (self.network.decoded(deep, skips) + veto).sigmoid()

@@ -138,6 +138,9 @@ class _Translation:
     def relu(self, inputs: Sequence[str], attributes: dict[str, Any]) -> _Call:
         return RELU, (self._node(inputs[0]),)
 
+    def softmax(self, inputs: Sequence[str], attributes: dict[str, Any]) -> _Call:
+        return torch.ops.aten.softmax.int, (self._node(inputs[0]), attributes.get("axis", -1))
+
     def sigmoid(self, inputs: Sequence[str], attributes: dict[str, Any]) -> _Call:
         return torch.ops.aten.sigmoid.default, (self._node(inputs[0]),)
 
@@ -154,4 +157,5 @@ _OPERATORS: dict[str, Callable[[_Translation, Sequence[str], dict[str, Any]], _C
     "Relu": _Translation.relu,
     "Resize": _Translation.resize,
     "Sigmoid": _Translation.sigmoid,
+    "Softmax": _Translation.softmax,
 }

@@ -63,6 +63,7 @@ KNOWN = {
         node("Resize", "x", "", "twice", mode="linear", coordinate_transformation_mode="half_pixel", to="b"),
         node("Concat", "a", "b", axis=1),
     ],
+    "shares": [node("Softmax", "x", axis=1)],
     "ends": [
         node("Relu", "x", to="a"),
         node("Sigmoid", "a", to="b"),
@@ -106,7 +107,7 @@ def test_the_nodes_are_those_that_are_recorded(nodes: list[Any], tmp_path: Path)
 
 
 UNKNOWN = {
-    "an operator": [node("Softmax", "x")],
+    "an operator": [node("Softplus", "x")],
     "an operator of others": [node("Relu", "x", domain="com.example")],
     "uneven pads": [node("Conv", "x", "weight", pads=[0, 0, 1, 1])],
     "pads by size": [node("Conv", "x", "weight", auto_pad="SAME_UPPER")],

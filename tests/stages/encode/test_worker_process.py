@@ -68,10 +68,10 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def come_up(encoder: PyAVEncoder) -> None:
     """Waits until the process has encoded a segment."""
-    assert isinstance(encoder, SegmentEncoder)
+    assert isinstance(encoder, SegmentEncoder) and encoder._lease is not None
     encoder.encode(next(batches(moving(LENGTH, encoder._settings.info), LENGTH)))
     while not encoder._segments:
-        encoder._receive(wait=True)
+        encoder._receive(encoder._lease, wait=True)
 
 
 def within(seconds: float, happens: Callable[[], object]) -> bool:
@@ -119,7 +119,7 @@ def test_memory_is_made_ready_without_touching_what_is_there(tmp_path: Path, lay
     expected = layout.waiting * 640 * 360 * 3 // 2
     with open_encoder(tmp_path / "out.mp4", info, Config(quality=0)) as (muxer, encoder):
         assert isinstance(encoder, SegmentEncoder) and encoder.blocks is not None
-        held = encoder._in_shared_memory(next(batches(frames, LENGTH)))  # faulted in already
+        held = encoder._in_shared_memory(encoder.blocks, next(batches(frames, LENGTH)))  # faulted in already
         file = encoder.blocks.fd
         assert os.fstat(file).st_blocks * 512 < expected
         encoder.prefault()

@@ -26,7 +26,7 @@ from starlette.responses import (
 )
 from starlette.routing import Match, Route
 
-from segmentation.errors import ConfigError, SegmentationError, hide_secrets, reported
+from segmentation.errors import ConfigError, OutputError, SegmentationError, hide_secrets, reported
 from segmentation.frames.source import is_url
 from segmentation.sessions.prometheus import CONTENT_TYPE, head, labels
 from segmentation.web.events import Changes
@@ -145,7 +145,13 @@ class _Api:
         return PlainTextResponse("alive\n")
 
     async def ready(self, request: Request) -> Response:
-        return JSONResponse(self._server.store.counts())
+        try:
+            counts = self._server.store.counts()
+        except OutputError as exc:
+            return problem(HTTPStatus.SERVICE_UNAVAILABLE, str(exc))
+        if why := self._server.runner.refusal():
+            return problem(HTTPStatus.SERVICE_UNAVAILABLE, why)
+        return JSONResponse(counts)
 
     async def metrics(self, request: Request) -> Response:
         lines = metrics(self._server.store.counts(), self._server.previews.rendered)
@@ -221,6 +227,8 @@ class _Api:
 
     async def add_job(self, request: Request) -> Response:
         store = self._server.store
+        if why := self._server.runner.refusal():
+            raise HTTPException(503, why)
         with store.new_folder("inputs") as folder:
             upload = await Upload(folder, self._server.longest_upload).read(request)
             options = parsed(upload.fields.get("options", ""))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
 from collections.abc import Callable
 
 from segmentation.errors import SegmentationError
 from segmentation.options.keywords import FrameOptions
 from segmentation.system.linked_process import LinkedProcess
-from segmentation.web.store import CANCELLED, DONE, FAILED, QueuedJob, Store
+from segmentation.web.store import CANCELLED, DONE, FAILED, QUEUED, QueuedJob, Store
 
 log = logging.getLogger(__name__)
 
+MOST_QUEUED = 10_000
+LEAST_FREE = 64 << 20  # bytes of the disk
 _TIDY = 30.0  # seconds between looks for what is too old or too much
 
 
@@ -59,6 +62,16 @@ class JobRunner:
                 process.kill()
         for thread in self._threads:
             thread.join()
+
+    def refusal(self) -> str:
+        """Returns why no job can be taken now; "" where one can. Raises `OutputError`."""
+        if self._closed or not all(thread.is_alive() for thread in self._threads):
+            return "the server is shutting down"
+        if self._store.counts()[QUEUED] >= MOST_QUEUED:
+            return f"{MOST_QUEUED} jobs wait already"
+        if shutil.disk_usage(self._store.folder).free < LEAST_FREE:
+            return f"the disk of the work folder has less than {LEAST_FREE >> 20} MiB left"
+        return ""
 
     def wake(self) -> None:
         """Says that a job was added."""

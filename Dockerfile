@@ -40,7 +40,7 @@ RUN python3 -m venv /tmp/uv && /tmp/uv/bin/pip install --no-cache-dir "uv==$UV" 
     && extras=$(echo "$EXTRAS" | tr -d '[]' | tr ',' '\n' | sed '/^$/d; s/^/--extra /') \
     && UV_PROJECT_ENVIRONMENT=/opt/venv UV_PYTHON_DOWNLOADS=never \
        /tmp/uv/bin/uv sync --frozen --no-cache --no-install-project $extras \
-    && rm -rf /tmp/uv
+    && rm -rf /tmp/uv*
 
 COPY README.md LICENSE ./
 COPY segmentation segmentation

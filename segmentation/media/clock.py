@@ -177,6 +177,14 @@ class Clock(Generic[PacketT]):
     def _length(self, packet: PacketT, track: _TrackClock) -> int:
         return (packet.duration or 0) * self._scales[packet.stream_index] or track.length
 
+    def _bounded(self, packet: PacketT, track: _TrackClock, away: int) -> int:
+        """Returns the packet's length, or 0 for one that could pass for a gap of `away` itself.
+
+        In decoding order the length of a picture before a gap belongs to another one.
+        """
+        length = self._length(packet, track)
+        return length if 2 * length <= abs(away) else 0
+
     def _seconds(self, seconds: Fraction) -> int:
         return int(seconds * self._unit)
 
@@ -291,13 +299,13 @@ class Clock(Generic[PacketT]):
         outlooks, own = self._outlooks(), packet.stream_index
         begin = raw = self._raw(packet)
         outlooks[own] = outlook = _Outlook(begin + track.offset - away, track.end)
-        outlook.feed_new(raw, self._shown(packet), self._length(packet, track))
+        outlook.feed_new(raw, self._shown(packet), self._bounded(packet, track, away))
         steady = broken = 0
         for further in self._further():
             stream = further.stream_index
             if stream not in outlooks:
                 continue
-            now, length = self._raw(further), self._length(further, self._tracks[stream])
+            now, length = self._raw(further), self._bounded(further, self._tracks[stream], away)
             off = now + self._tracks[stream].offset - outlooks[stream].waited
             if stream == own and abs(off) < min(abs(away) // 2 + 1, self._seconds(_GAP / 2)):
                 return "outlier", outlooks
@@ -313,7 +321,8 @@ class Clock(Generic[PacketT]):
                 return "step", outlooks
             if broken >= _STEADY and broken > steady:
                 return "gap", outlooks
-        if broken or 0 < away <= 2 * track.pause:
+        alone = len(self._tracks) == 1 and not self._steps  # such as slides, of which the last may follow late
+        if broken or 0 < away <= 2 * track.pause or (alone and away > 0):
             return "gap", outlooks
         others = [outlook.stepped for stream, outlook in outlooks.items() if stream != own and outlook.fed]
         if (steady or others) and all(others):
@@ -377,7 +386,7 @@ class Clock(Generic[PacketT]):
         pts, ahead = packet.pts * scale, self._neighbors(packet)
         if pts < packet.dts * scale:
             return len(track.shown) >= _STEADY and all(pts < shown for shown in track.shown)
-        far = pts - packet.dts * scale > max(self._seconds(_GAP), 4 * track.apart)  # at the file's end
+        far = self._steps and pts - packet.dts * scale > max(self._seconds(_GAP), 4 * track.apart)  # at the file's end
         return (len(ahead) > _REORDERED or far) and all(pts > shown for shown in ahead)
 
     def _free_time(self, packet: PacketT, track: _TrackClock) -> int:

@@ -303,6 +303,26 @@ def test_sound_follows_its_picture_over_a_gap_shortly_before_the_end(seconds: fl
     assert not clock.changed
 
 
+@pytest.mark.parametrize("shown", [[0, 4, 1, 2, 3, 751, 750, 1500, 1502, 1501], [0, 2500, 250, 500], [0, 1000]])
+def test_pictures_far_apart_stay_where_decoding_times_are_computed(shown: list[int]) -> None:
+    """As of Matroska: decoding times follow from the pictures' order, and lengths are those to the next packet's."""
+    decoded = [None, *sorted(shown)][: len(shown)]
+    lengths = [max(1, after - before) for before, after in pairwise(sorted(shown))] + [1]
+    packets = [
+        Packet(VIDEO, None if dts is None else dts * 3600, pts * 3600, length * 3600)
+        for pts, dts, length in zip(shown, decoded, lengths, strict=True)
+    ]
+    clock: Clock[Packet] = Clock({VIDEO: BASE}, (VIDEO,), steps=False)
+    assert list(clock(map(replace, packets))) == packets and not clock.changed
+
+
+def test_the_last_of_some_slides_may_follow_late() -> None:
+    packets = of(recording(2), VIDEO)
+    packets[-1] = replace(packets[-1], dts=600 * 90_000, pts=600 * 90_000)
+    clock: Clock[Packet] = Clock({VIDEO: BASE}, (VIDEO,), steps=False)
+    assert list(clock(map(replace, packets))) == packets and not clock.changed
+
+
 def test_a_pause_longer_than_ten_seconds_of_all_streams_is_closed() -> None:
     found, clock = on_clock(without(recording(60), None, 4, 44))
     assert len(clock.steps) == 1

@@ -32,6 +32,14 @@ def test_the_last_picture_does_not_last_as_long_as_another(suffix: str, tmp_path
     assert lasting(tmp_path / f"b{suffix}") == pytest.approx((SLIDES[-1] + 1) / 25, abs=0.1)
 
 
+def test_a_pause_is_no_length_of_another_picture(tmp_path: Path) -> None:
+    """MP4 states lengths in decoding order; Matroska's length is that of the longest of its packets."""
+    pts = [*range(25), 750, *range(1500, 1503)]
+    source = Synthetic(codec="libx264", options={"bf": "2"}, pts=pts).write(tmp_path / "a.mp4")
+    segment(source, tmp_path / "b.mkv", effect="mask", verify=True)
+    assert lasting(tmp_path / "b.mkv") == pytest.approx(1503 / 25, abs=0.1)
+
+
 def test_packets_before_damage_are_yielded(tmp_path: Path) -> None:
     path = Synthetic(codec="libx264", pts=range(50)).write(tmp_path / "a.mp4")
     with open_input(str(path)) as container:

@@ -1,4 +1,4 @@
-"""Networks on crops on a GPU: PyTorch in FP32, replayed as a CUDA graph. Crops of several runs go through together."""
+"""Networks on crops on a GPU: PyTorch, replayed as a CUDA graph. Crops of several runs go through together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from segmentation.models.detections import Floats, Outputs
 from segmentation.models.model import Model
 from segmentation.stages.inference.compiler.cuda_graph import GraphedNetwork, Loaded, preload
 from segmentation.stages.inference.dynamic_batcher import DynamicBatcher
-from segmentation.stages.inference.instances.fp32 import check_fixed, load_fp32
+from segmentation.stages.inference.instances.fixed_batch import PRECISION, check_fixed, load_network
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu  # imports libraries that loading a network does not need
@@ -66,7 +66,7 @@ class CropNetwork:
     def describe(model: Model) -> str:
         """Says how the network runs. Raises `BackendError` as `check_fixed`."""
         check_fixed(model, "classifier")
-        return f"PyTorch {torch.__version__}, GPU, FP32, CUDA graph"
+        return f"PyTorch {torch.__version__}, GPU, {PRECISION}, CUDA graph"
 
     @property
     def at_once(self) -> int:
@@ -107,7 +107,7 @@ class CropNetwork:
 
 
 def _loaded(model: Model, count: int, device: torch.device) -> Loaded[_Found]:
-    network = load_fp32(model, count, device)
+    network = load_network(model, count, device)
     given = network.input
     pictures = given if given.dtype == torch.float32 else torch.zeros(given.shape, device=device)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import chain, pairwise, product
 from typing import TYPE_CHECKING, TypeAlias
 
 import cv2
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.frames import MaskedBatch, Transfer, VideoInfo
+from segmentation.frames.event import Event
 from segmentation.stages.masks.smoothing import CUT
 from segmentation.tracking.color_samples import Sampler, make_sampler
 
@@ -29,7 +30,7 @@ _STEADY = 1.5  # times as much as between frames of one shot must change at a cu
 _SAMPLES = (144, 256)  # height, width of the pictures that are taken from a frame
 _BLOCK = 4  # side of the squares of samples that are averaged: what moves a little changes nothing
 
-Luma: TypeAlias = NDArray[np.uint8]  # (h, w)
+Luma: TypeAlias = NDArray[np.uint8]  # (h, w), or (N, h, w) of several
 
 
 class Shots:
@@ -44,8 +45,13 @@ class Shots:
         self._transfer.enter()
         waiting: deque[tuple[MaskedBatch, list[Luma]]] = deque()
         before: list[Luma] = []
-        for batch in batches:
-            waiting.append((batch, self._lumas(batch)))
+        # Of a batch all is read when the next one has been queued, so that the GPU has work meanwhile.
+        for one, _ in pairwise(chain(map(self._sampled, batches), [None])):
+            assert one is not None
+            batch, levels, ready = one
+            if ready is not None:
+                ready.synchronize()
+            waiting.append((batch, [_luma(level) for level in levels]))
             while sum(len(lumas) for _, lumas in waiting) - len(waiting[0][1]) >= NEAR - 1:
                 numbered, before = self._first_of(waiting, before)
                 yield numbered
@@ -53,12 +59,12 @@ class Shots:
             numbered, before = self._first_of(waiting, before)
             yield numbered
 
-    def _lumas(self, batch: MaskedBatch) -> list[Luma]:
+    def _sampled(self, batch: MaskedBatch) -> tuple[MaskedBatch, Luma, Event | None]:
+        """Returns a batch with samples of its frames (N, h, w), which are there once the event has passed."""
         if self._sampler is None:
             self._sampler = make_sampler(batch.frames, self._info, self._pix_fmt, self._gpu)
-        levels = np.asarray(self._transfer.on_host(self._sampler(batch.frames, _SAMPLES))[0])
-        size = (_SAMPLES[1] // _BLOCK, _SAMPLES[0] // _BLOCK)
-        return [np.asarray(cv2.resize(one, size, interpolation=cv2.INTER_AREA), np.uint8) for one in levels[0]]
+        levels = self._transfer.rows(self._sampler(batch.frames, _SAMPLES)[0], "host", len(batch), wait=False)
+        return batch, np.asarray(levels), None if self._gpu is None else self._gpu.record_event()
 
     def _first_of(
         self, waiting: deque[tuple[MaskedBatch, list[Luma]]], before: list[Luma]
@@ -71,6 +77,11 @@ class Shots:
             self._shot += is_cut(line[max(0, place - NEAR) : place], line[place : place + NEAR])
             shots.append(self._shot)
         return replace(batch, shots=tuple(shots)), [*before, *lumas][-NEAR:]
+
+
+def _luma(level: Luma) -> Luma:
+    size = (_SAMPLES[1] // _BLOCK, _SAMPLES[0] // _BLOCK)
+    return np.asarray(cv2.resize(level, size, interpolation=cv2.INTER_AREA), np.uint8)
 
 
 def is_cut(before: Sequence[Luma], behind: Sequence[Luma]) -> bool:

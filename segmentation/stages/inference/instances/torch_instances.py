@@ -1,4 +1,4 @@
-"""Inference with networks that find single things: PyTorch in FP32, replayed as a CUDA graph.
+"""Inference with networks that find single things: PyTorch, replayed as a CUDA graph.
 
 Boxes are chosen and masks are drawn within the graph, see `instance_reader.py`. So the host waits for nothing, unless a
 stage reads the instances.
@@ -7,14 +7,16 @@ stage reads the instances.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, overload
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from segmentation.frames import Memory, VideoInfo
+from segmentation.frames.event import Event
 from segmentation.frames.instances import FrameInstances
 from segmentation.gpu.discovery import device_index
 from segmentation.models.model import Model
@@ -22,7 +24,7 @@ from segmentation.options.config import Config
 from segmentation.stages.inference import Inference, InferenceResult, wants_class_map
 from segmentation.stages.inference.compiler.cuda_graph import GraphedNetwork, Loaded, Preloaded, kernels_on, preload
 from segmentation.stages.inference.compiler.network_kernels import INSTANCES
-from segmentation.stages.inference.instances.fp32 import Fp32Network, check_fixed, load_fp32
+from segmentation.stages.inference.instances.fixed_batch import PRECISION, FixedBatch, check_fixed, load_network
 from segmentation.stages.inference.instances.instance_reader import Found, InstanceReader
 from segmentation.stages.inference.instances.onnx_instances import frame_instances, map_of_boxes, place_of
 
@@ -49,7 +51,7 @@ class TorchInstanceInference(Inference):
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
         name = torch.cuda.get_device_name(torch.device(config.device or "cuda:0"))
-        return f"PyTorch {torch.__version__}, {name}, FP32, CUDA graph, single things"
+        return f"PyTorch {torch.__version__}, {name}, {PRECISION}, CUDA graph, single things"
 
     @classmethod
     def known(cls, model: Model, config: Config) -> str:
@@ -60,28 +62,33 @@ class TorchInstanceInference(Inference):
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def __call__(self, tensor: torch.Tensor) -> InferenceResult:
         found = self._network(tensor)
+        instances = GpuInstances.of(found, self._model, self._gpu)
         with torch.cuda.stream(self._gpu.stream):
-            label_maps, class_map = map(_copy, (found.label_maps, found.class_map))
-            things, unknown = found.things.clone(), found.unknown.clone()
-            instances = GpuInstances(things, unknown, label_maps, self._model, self._gpu)
-            return InferenceResult(found.masks, class_map, instances)
+            return InferenceResult(found.masks, None if found.class_map is None else found.class_map.clone(), instances)
 
     def close(self) -> None:
         self._network.close()
 
 
+@dataclass(frozen=True, eq=False)
 class GpuInstances(Sequence[FrameInstances]):
-    """The instances of a batch, which come to the host when one of them is first read."""
+    """The instances of a batch, on their way to the host. Maps of boxes are drawn there: to copy large ones is slow."""
 
-    def __init__(
-        self, things: torch.Tensor, unknown: torch.Tensor, label_maps: torch.Tensor | None, model: Model, gpu: Gpu
-    ) -> None:
-        """See `Found` for the tensors. Maps of boxes are drawn on the host: to copy large ones takes longer."""
-        self._things, self._unknown, self._label_maps = things, unknown, label_maps
-        self._model, self._gpu = model, gpu
+    things: NDArray[np.float32]  # as in `Found`
+    unknown: NDArray[np.uint8]
+    label_maps: NDArray[np.uint8] | None
+    ready: Event  # passes when they are there
+    model: Model
+
+    @classmethod
+    def of(cls, found: Found, model: Model, gpu: Gpu) -> GpuInstances:
+        """Queues the copies at once: who reads instances later must not wait for what is queued until then."""
+        maps = () if found.label_maps is None else (found.label_maps,)
+        things, unknown, *copied = gpu.download(found.things, found.unknown, *maps, wait=False)
+        return cls(things, unknown, copied[0] if copied else None, gpu.record_event(), model)
 
     def __len__(self) -> int:
-        return len(self._things)
+        return len(self.things)
 
     @overload
     def __getitem__(self, key: int) -> FrameInstances: ...
@@ -89,8 +96,8 @@ class GpuInstances(Sequence[FrameInstances]):
     def __getitem__(self, key: slice) -> GpuInstances: ...
     def __getitem__(self, key: int | slice) -> FrameInstances | GpuInstances:
         if isinstance(key, slice):
-            label_maps = None if self._label_maps is None else self._label_maps[key]
-            return GpuInstances(self._things[key], self._unknown[key], label_maps, self._model, self._gpu)
+            label_maps = None if self.label_maps is None else self.label_maps[key]
+            return GpuInstances(self.things[key], self.unknown[key], label_maps, self.ready, self.model)
         return self._on_host[key]
 
     def __iter__(self) -> Iterator[FrameInstances]:
@@ -99,38 +106,32 @@ class GpuInstances(Sequence[FrameInstances]):
     @cached_property
     def _on_host(self) -> tuple[FrameInstances, ...]:
         """Waits for the GPU."""
-        self._gpu.enter()
-        maps_there = () if self._label_maps is None else (self._label_maps,)
-        things, unknown, *copied = self._gpu.download(self._things, self._unknown, *maps_there)
-        found = [part[: np.count_nonzero(part[:, 4])] for part in things]
-        place = place_of(self._model)
-        maps = copied[0] if copied else [map_of_boxes(one[:, :4], (place.height, place.width)) for one in found]
+        self.ready.synchronize()
+        found = [part[: np.count_nonzero(part[:, 4])] for part in self.things]
+        place, maps = place_of(self.model), self.label_maps
+        drawn = [map_of_boxes(one[:, :4], (place.height, place.width)) for one in found] if maps is None else maps
         return tuple(
-            replace(frame_instances(one[:, :4], one[:, 4], one[:, 5], self._model, label_map), unknown=bool(lost))
-            for one, label_map, lost in zip(found, maps, unknown, strict=True)
+            replace(frame_instances(one[:, :4], one[:, 4], one[:, 5], self.model, label_map), unknown=bool(lost))
+            for one, label_map, lost in zip(found, drawn, self.unknown, strict=True)
         )
-
-
-def _copy(tensor: torch.Tensor | None) -> torch.Tensor | None:
-    return None if tensor is None else tensor.clone()
 
 
 def _loaded(model: Model, config: Config, device: torch.device) -> Loaded[Found]:
     """Loads the network, with a function that finds the things in its input."""
-    network = load_fp32(model, config.batch_size or 1, device)
+    network = load_network(model, config.batch_size or 1, device)
     reader = InstanceReader(model, device, class_map=wants_class_map(model, config))
     looks = _looks(network, model, config, device)
     return Loaded(network.input, network.net, lambda: reader(kernels_on(device, INSTANCES), looks()))
 
 
 def _looks(
-    network: Fp32Network, model: Model, config: Config, device: torch.device
+    network: FixedBatch, model: Model, config: Config, device: torch.device
 ) -> Callable[[], list[list[torch.Tensor]]]:
     """Returns what runs the network on its input, and on each further look at it."""
     assert model.detection is not None
     passes = model.detection.passes
     smaller = replace(model, height=model.height // 2, width=model.width // 2)
-    half = load_fp32(smaller, config.batch_size or 1, device) if "half" in passes else None
+    half = load_network(smaller, config.batch_size or 1, device) if "half" in passes else None
 
     def further(name: str) -> list[torch.Tensor]:
         if name == "mirrored":

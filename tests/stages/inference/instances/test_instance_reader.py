@@ -50,7 +50,7 @@ def found_by(
         ]
         reader = InstanceReader(model, gpu.device, class_map=True)
         found = reader(gpu.kernels(INSTANCES, FORMATS["yuv420p"]), looks)
-        instances = list(GpuInstances(found.things, found.unknown, found.label_maps, model, gpu))
+        instances = list(GpuInstances.of(found, model, gpu))
         return Found(*(None if part is None else part.cpu() for part in found)), instances
 
 
@@ -165,7 +165,7 @@ def test_a_run_gets_its_part_of_a_batch(tmp_path: Path) -> None:
     outputs = [outputs_of("yolo", seed) for seed in range(3)]
     model = network(tmp_path, "yolo", outputs[0])
     found, whole = found_by("host", model, outputs)
-    part = GpuInstances(found.things, found.unknown, found.label_maps, model, gpu_of("host"))[1:3]
+    part = GpuInstances.of(found, model, gpu_of("host"))[1:3]
     assert [frame.instances for frame in part] == [frame.instances for frame in whole[1:]]
     assert len(part) == 2 and (part[1].label_map == whole[2].label_map).all()
     assert whole[1].instances != whole[2].instances

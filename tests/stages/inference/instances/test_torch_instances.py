@@ -29,7 +29,7 @@ from segmentation.models.model import Model  # noqa: E402
 from segmentation.models.sample_picture import PICTURE  # noqa: E402
 from segmentation.stages.inference import InferenceResult  # noqa: E402
 from segmentation.stages.inference.batched_network import BatchedNetwork  # noqa: E402
-from segmentation.stages.inference.instances import fp32, torch_instances  # noqa: E402
+from segmentation.stages.inference.instances import fixed_batch, torch_instances  # noqa: E402
 from segmentation.stages.inference.instances.onnx_instances import InstanceInference  # noqa: E402
 from segmentation.stages.inference.instances.torch_instances import GpuInstances, TorchInstanceInference  # noqa: E402
 
@@ -71,8 +71,7 @@ def on_the_host(model: Model, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any]
     def infer(tensor: Any) -> InferenceResult:
         network.input.copy_(tensor)
         found = network.run()
-        instances = GpuInstances(found.things, found.unknown, found.label_maps, model, gpu)
-        return InferenceResult(found.masks, found.class_map, instances)
+        return InferenceResult(found.masks, found.class_map, GpuInstances.of(found, model, gpu))
 
     return infer
 
@@ -121,7 +120,7 @@ def test_the_second_start_imports_no_converter(tmp_path: Path, folder: Path, mon
     model = model_of(red_yolo(tmp_path / "m.onnx"))
     pictures = photographs(model, 3)
     first = found_by("host", model, pictures, monkeypatch)
-    monkeypatch.setattr(fp32, "convert", None)
+    monkeypatch.setattr(fixed_batch, "convert", None)
     again = found_by("host", replace(model, picture=Place(0, 8, 64, 48)), pictures, monkeypatch)
     assert np.array_equal(np.asarray(again.masks), np.asarray(first.masks)[:, 8:56])
     assert len(list(folder.glob("*.pt"))) == 1, "where the picture lies is no matter of the network"

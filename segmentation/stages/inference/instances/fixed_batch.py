@@ -1,4 +1,7 @@
-"""Networks that find single things, in PyTorch and in FP32: as the file states them, in batches of a fixed size."""
+"""Networks that find single things, in PyTorch, in batches of a fixed size.
+
+Those of plain convolutions run in FP16 where that changes nothing, the others in FP32, as their files state them.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,20 @@ from torch.fx import GraphModule
 
 from segmentation.errors import BackendError, EngineError, RefusesNetwork
 from segmentation.models.model import Model
+from segmentation.models.sample_picture import picture_inputs
+from segmentation.stages.inference.compiler.conv_fusion import fuse
+from segmentation.stages.inference.compiler.fp16_nodes import in_fp16
 from segmentation.stages.inference.compiler.onnx_to_torch import Scores, cached_network, convert
+from segmentation.stages.inference.compiler.recorded import UnrecordableError, record
 from segmentation.stages.inference.instances.proposals import READERS
 
+PRECISION = "FP16 or FP32"  # of a network that has yet to be loaded
+AGREES = 0.02  # to which outputs of FP16 agree with those of FP32: as a share, or of a score or a cell of the grid
 _OPSET = 13  # of older ones onnx2torch lacks operators, such as Slice before 10
 
 
 @dataclass(frozen=True, slots=True)
-class Fp32Network:
+class FixedBatch:
     """A network in the memory of a GPU, with the input that it reads."""
 
     input: torch.Tensor  # (N, 3, H, W) in `model.dtype`
@@ -47,7 +56,7 @@ def check_fixed(model: Model, *more: str) -> None:
         raise BackendError(f"{model.name} takes one picture, not a batch")
 
 
-def load_fp32(model: Model, count: int, device: torch.device) -> Fp32Network:
+def load_network(model: Model, count: int, device: torch.device) -> FixedBatch:
     """Returns the network for `count` pictures. Raises `RefusesNetwork` where PyTorch can't run it in batches.
 
     A network of one picture at a time gets a batch of `count` where its pictures don't change each other then. Else it
@@ -61,7 +70,7 @@ def load_fp32(model: Model, count: int, device: torch.device) -> Fp32Network:
     return _in_batches_of(model.batch or count, model, given)
 
 
-def _in_batches_of(at_once: int, model: Model, given: torch.Tensor) -> Fp32Network:
+def _in_batches_of(at_once: int, model: Model, given: torch.Tensor) -> FixedBatch:
     assert model.detection is not None
     names = model.detection.outputs
     origin = hashlib.sha256(model.path.read_bytes()).hexdigest(), model.form, names
@@ -76,8 +85,28 @@ def _in_batches_of(at_once: int, model: Model, given: torch.Tensor) -> Fp32Netwo
             raise RefusesNetwork(str(exc)) from exc
         return convert(model.path, given.device, graph)
 
-    name = f"{model.path.stem}-fp32-b{at_once}"
-    return Fp32Network(given, cached_network(name, origin, given[:at_once], converted, outputs=len(names)), at_once)
+    def chosen() -> GraphModule:
+        plain = converted()
+        try:
+            recorded = record(plain, given[:at_once], outputs=len(names))
+        except UnrecordableError:
+            return plain
+        half = in_fp16(recorded)
+        return half if half is not None and _agree(recorded, half, model, given[:at_once]) else recorded
+
+    net = cached_network(f"{model.path.stem}-things-b{at_once}", origin, given[:at_once], chosen, outputs=len(names))
+    if given.is_cuda and any(one.dtype is torch.float16 for one in net.buffers()):
+        fuse(net)
+    return FixedBatch(given, net, at_once)
+
+
+def _agree(net: GraphModule, half: GraphModule, model: Model, given: torch.Tensor) -> bool:
+    """Returns whether outputs for a photograph are the same, to `AGREES`."""
+    crops = torch.from_numpy(picture_inputs(model)).to(given)
+    pictures = torch.cat([crops] * -(-len(given) // len(crops)))[: len(given)]
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        both = zip(_listed(net(pictures)), _listed(half(pictures)), strict=True)
+    return all(torch.allclose(found.float(), one, rtol=AGREES, atol=AGREES) for one, found in both)
 
 
 def _listed(outputs: Scores) -> Sequence[torch.Tensor]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -37,6 +37,7 @@ class Provider:
     name: str  # ONNX Runtime's
     package: str  # that has it on the Python package index
     options: Mapping[str, str] = field(default_factory=dict)
+    memory_pattern: bool = True  # whether memory is planned when a shape is first seen
 
 
 class ProcessorInference(Inference):
@@ -48,7 +49,7 @@ class ProcessorInference(Inference):
     def __init__(self, model: Model, config: Config, gpu: Gpu | None = None, preloaded: object = None) -> None:
         kind = OnnxRuntimeInference if model.detection is None else InstanceInference
         try:
-            self._network: Inference = kind(model, config, None, self._open(model, config))
+            self._network: Inference = kind(self._shaped(model, config), config, None, self._open(model, config))
             self._check(model, config)
         except SegmentationError:
             raise
@@ -65,6 +66,11 @@ class ProcessorInference(Inference):
     @abstractmethod
     def _open(cls, model: Model, config: Config) -> Session:
         """Loads the network's file."""
+
+    @classmethod
+    def _shaped(cls, model: Model, config: Config) -> Model:
+        """Returns the model in the batches in which it runs there."""
+        return model
 
     def _check(self, model: Model, config: Config) -> None:
         """Compares the first masks with those of the CPU. Raises `RefusesNetwork` if they differ."""
@@ -103,7 +109,7 @@ class ProviderInference(ProcessorInference):
     def _open(cls, model: Model, config: Config) -> Session:
         options = ort.SessionOptions()
         options.log_severity_level = 4  # warnings would go to stderr; errors are raised anyway
-        options.enable_mem_pattern = False  # DirectML refuses it
+        options.enable_mem_pattern = cls.provider.memory_pattern
         given = [(cls.provider.name, dict(cls._options(config))), ("CPUExecutionProvider", {})]
         session = ort.InferenceSession(str(model.path), options, providers=given, enable_fallback=False)
         if cls.provider.name not in session.get_providers():  # ONNX Runtime falls back by itself
@@ -126,8 +132,13 @@ class CudaInference(ProviderInference):
     def _options(cls, config: Config) -> Mapping[str, str]:
         if hasattr(ort, "preload_dlls"):
             ort.preload_dlls()  # CUDA's libraries from NVIDIA's packages, where those are installed
-        # The default tries every algorithm of cuDNN for every new shape.
-        return {"device_id": str(device_index(config)), "cudnn_conv_algo_search": "HEURISTIC"}
+        # Trying all algorithms of cuDNN takes seconds for each shape. The heuristic's may be ten times slower.
+        return {"device_id": str(device_index(config)), "cudnn_conv_algo_search": "EXHAUSTIVE"}
+
+    @classmethod
+    def _shaped(cls, model: Model, config: Config) -> Model:
+        """Fills up the last batch of a run, as another shape would be tried out anew."""
+        return replace(model, batch=model.batch or config.batch_size or 1)
 
 
 class CoreMlInference(ProviderInference):
@@ -141,7 +152,7 @@ class CoreMlInference(ProviderInference):
 class DirectMlInference(ProviderInference):
     """DirectML on GPUs under Windows."""
 
-    provider = Provider(name="DmlExecutionProvider", package="onnxruntime-directml")
+    provider = Provider(name="DmlExecutionProvider", package="onnxruntime-directml", memory_pattern=False)
 
 
 class MigraphxInference(ProviderInference):

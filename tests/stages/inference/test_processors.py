@@ -27,7 +27,13 @@ from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS
 from segmentation.pipeline.planning.plan import make_plan
 from segmentation.stages.inference.instances.onnx_instances import InstanceInference
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
-from segmentation.stages.inference.processors import ProcessorInference, Provider, ProviderInference, Session
+from segmentation.stages.inference.processors import (
+    CudaInference,
+    ProcessorInference,
+    Provider,
+    ProviderInference,
+    Session,
+)
 
 HERE = IMPLEMENTATIONS["infer"]
 
@@ -144,6 +150,30 @@ def test_a_provider_of_onnx_runtime_runs_the_network(tmp_path: Path, monkeypatch
     usual = segment(SAMPLE, tmp_path / "b.mkv", device="cpu", max_frames=5, codec="ffv1")
     assert by_name.plan["infer"] == "coreml" and usual.plan["infer"] == "onnxruntime"
     assert (tmp_path / "a.mkv").stat().st_size == (tmp_path / "b.mkv").stat().st_size
+
+
+def test_cuda_gets_whole_batches_alone(tmp_path: Path) -> None:
+    """Each other shape would cost seconds, in which cuDNN's algorithms are tried."""
+    sizes = set()
+
+    class Counting:
+        def __init__(self, session: Session) -> None:
+            self._session = session
+
+        def run(self, outputs: Sequence[str], inputs: Mapping[str, NDArray[Any]]) -> Sequence[NDArray[Any]]:
+            sizes.update(len(given) for given in inputs.values())
+            return self._session.run(outputs, inputs)
+
+    class OnTheHost(CudaInference):
+        @classmethod
+        def _open(cls, model: Model, config: Config) -> Session:
+            return Counting(CpuProvider._open(model, config))
+
+    model = load_model(Config(model=make_model(tmp_path / "m.onnx", RED)))
+    network, pictures = OnTheHost(model, Config(batch_size=6)), picture_inputs(model)
+    expected = OnnxRuntimeInference(model, Config())(pictures).masks
+    np.testing.assert_allclose(network(pictures).masks, expected, atol=1e-5)
+    assert sizes == {6}
 
 
 @pytest.mark.filterwarnings("ignore:Specified provider")  # of ONNX Runtime itself

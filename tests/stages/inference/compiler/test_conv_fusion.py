@@ -15,20 +15,16 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 pytest.importorskip("cuda.core", reason="cuda-core is not installed")
 
-from host_kernels import HostKernels  # noqa: E402
+from host_fusion import run_fused_on_the_host  # noqa: E402
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from segmentation import Config  # noqa: E402
-from segmentation.frames import FORMATS  # noqa: E402
-from segmentation.frames.orientation import UPRIGHT  # noqa: E402
 from segmentation.models.graph.fp16_cache import fp16_graph  # noqa: E402
 from segmentation.models.model import load_model  # noqa: E402
 from segmentation.models.sample_picture import picture_inputs  # noqa: E402
 from segmentation.stages.inference.compiler import conv_fusion  # noqa: E402
 from segmentation.stages.inference.compiler.conv_fusion import convolution_relu, fuse, result_shape  # noqa: E402
-from segmentation.stages.inference.compiler.depthwise import launched  # noqa: E402
 from segmentation.stages.inference.compiler.fx_nodes import CLIPS, CONVOLUTION, SUM  # noqa: E402
-from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, Form  # noqa: E402
 from segmentation.stages.inference.compiler.onnx_to_torch import convert  # noqa: E402
 from segmentation.stages.inference.compiler.pointwise import pointwise, pointwise_into  # noqa: E402
 from segmentation.stages.inference.compiler.recorded import record  # noqa: E402
@@ -138,18 +134,7 @@ def recorded(steps: list[str], path: Path, device: str) -> Any:
 
 @pytest.fixture
 def on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stand-ins for cuDNN's two functions, which know no CPU, and our kernel compiled for the host."""
-
-    def on_host(x: Any, taps: Any, bias: Any, form: Form, *how: Any) -> Any:
-        kernels: Any = HostKernels(DEPTHWISE[form], FORMATS["yuv420p"], UPRIGHT)
-        return launched(kernels, x, taps, bias, form, *how)
-
-    monkeypatch.setattr(conv_fusion, "depthwise", on_host)
-    monkeypatch.setattr(conv_fusion, "_OURS", (*conv_fusion._OURS, conv_fusion.depthwise))
-    monkeypatch.setattr(torch, "cudnn_convolution_relu", lambda x, w, *how: torch.conv2d(x, w, *how).relu())
-    monkeypatch.setattr(
-        torch, "cudnn_convolution_add_relu", lambda x, w, z, alpha, *how: (torch.conv2d(x, w, *how) + alpha * z).relu()
-    )
+    run_fused_on_the_host(monkeypatch)
 
 
 def calls(net: Any) -> Counter[Any]:

@@ -86,20 +86,24 @@ def found_by(side: str, model: Model, pictures: np.ndarray, monkeypatch: pytest.
         return InferenceResult(torch.as_tensor(result.masks).cpu().numpy(), class_map, result.instances)
 
 
-def check(ours: InferenceResult, theirs: InferenceResult, count: int) -> None:
-    """Fails unless both results have the same instances in `count` pictures, and the same masks."""
+def check(ours: InferenceResult, theirs: InferenceResult, count: int, *, fp16: bool = False) -> None:
+    """Fails unless both results have the same instances in `count` pictures, and the same masks.
+
+    In FP16 scores and boxes differ by up to a hundredth, and masks at edges of boxes.
+    """
+    within, differing = (1e-2, 0.02) if fp16 else (1e-3, 0.0)
     assert ours.instances is not None and theirs.instances is not None
     assert len(ours.instances) == len(theirs.instances) == count
     assert any(frame.instances for frame in theirs.instances), "so few that nothing is compared"
     masks = np.asarray(theirs.masks)
-    assert np.abs(np.asarray(ours.masks) - masks).max() < 1e-3
+    assert (np.abs(np.asarray(ours.masks) - masks) > 1e-3).mean() <= differing
     certain = np.abs(masks - EDGE) > 1e-3  # rounding decides at the others
     for one, other, sure in zip(ours.instances, theirs.instances, certain, strict=True):
         assert [thing.label for thing in one.instances] == [thing.label for thing in other.instances]
         for thing, wanted in zip(one.instances, other.instances, strict=True):
-            assert thing.score == pytest.approx(wanted.score, abs=1e-3)
-            assert thing.box == pytest.approx(wanted.box, abs=1e-3)
-        assert (one.label_map == other.label_map)[sure].all()
+            assert thing.score == pytest.approx(wanted.score, abs=within)
+            assert thing.box == pytest.approx(wanted.box, abs=within)
+        assert (one.label_map != other.label_map)[sure].mean() <= differing
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -109,7 +113,7 @@ def test_the_instances_are_those_of_onnx_runtime(
     pictures = photographs(model, 3)
     theirs = InstanceInference(model, OVERLAY)(pictures)
     ours = found_by(side, model, pictures, monkeypatch)
-    check(ours, theirs, 3)
+    check(ours, theirs, 3, fp16=side == "gpu")
     assert "captured" not in caplog.text, "without a graph it is several times slower"
     if theirs.class_map is not None:
         certain = np.abs(np.asarray(theirs.masks) - EDGE) > 1e-3

@@ -1,0 +1,94 @@
+"""Recorded networks of plain convolutions in FP16: what they find stays, and heads of a few channels are one."""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytest.importorskip("cuda.core", reason="cuda-core is not installed")
+
+from host_fusion import run_fused_on_the_host  # noqa: E402
+
+from segmentation import Config  # noqa: E402
+from segmentation.models.model import load_model  # noqa: E402
+from segmentation.stages.inference.compiler import conv_fusion  # noqa: E402
+from segmentation.stages.inference.compiler.conv_fusion import convolution_relu, fuse  # noqa: E402
+from segmentation.stages.inference.compiler.fp16_nodes import in_fp16  # noqa: E402
+from segmentation.stages.inference.compiler.fx_nodes import CONVOLUTION  # noqa: E402
+from segmentation.stages.inference.compiler.pointwise import pointwise  # noqa: E402
+from segmentation.stages.inference.compiler.recorded import record  # noqa: E402
+from segmentation.stages.inference.instances import fixed_batch  # noqa: E402
+
+SHAPE = 2, 3, 32, 48
+OF_EACH = {"padding": 1, "groups": 16}
+
+
+class Boxes(torch.nn.Module):
+    """A network as YuNet is: pooled convolutions, and heads for scores and for boxes."""
+
+    def __init__(self, scale: float = 1.0, heads: tuple[int, ...] = (1, 4, 1)) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.first = torch.nn.Conv2d(3, 16, 3, stride=2, padding=1)
+        self.point, self.depth = torch.nn.Conv2d(16, 16, 1), torch.nn.Conv2d(16, 16, 3, **OF_EACH)
+        pairs = ((torch.nn.Conv2d(16, n, 1), torch.nn.Conv2d(n, n, 3, padding=1, groups=n)) for n in heads)
+        self.heads = torch.nn.ModuleList(torch.nn.Sequential(*pair) for pair in pairs)
+        self.first.weight.data *= scale
+        self.eval()
+
+    def forward(self, x: Any) -> list[Any]:
+        x = torch.relu(self.depth(self.point(torch.relu(self.first(x)))))
+        x = torch.max_pool2d(x, [2, 2], [2, 2])
+        found = [head(x).permute(0, 2, 3, 1).reshape(len(x), -1, head[0].out_channels) for head in self.heads]
+        return [found[0].sigmoid(), *found[1:]]
+
+
+def recorded(net: Any) -> Any:
+    with torch.inference_mode():
+        return record(net, torch.zeros(SHAPE), outputs=3)
+
+
+def calls(net: Any) -> Counter[Any]:
+    return Counter(node.target for node in net.graph.nodes if node.op == "call_function")
+
+
+@pytest.mark.parametrize("heads", [(1, 4, 1), (8, 4, 1), (7, 6, 5)], ids=str)
+def test_outputs_stay_and_narrow_heads_are_one(heads: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    run_fused_on_the_host(monkeypatch)
+    net, pictures = recorded(Boxes(heads=heads)), torch.rand(SHAPE)
+    half = in_fp16(net)
+    with torch.inference_mode():
+        expected, plain = net(pictures), half(pictures)
+        fuse(half)
+        fused = half(pictures)
+    for wanted, *found in zip(expected, plain, fused, strict=True):
+        assert all(one.dtype is torch.float16 and one.shape == wanted.shape for one in found)
+        for one in found:
+            torch.testing.assert_close(one.float(), wanted, rtol=5e-3, atol=5e-3)
+    wide = sum(count % 8 == 0 for count in heads)
+    kinds = calls(half)
+    assert kinds[convolution_relu] == 1 and not kinds[CONVOLUTION]
+    assert kinds[pointwise] == kinds[conv_fusion.depthwise] == 1 + wide + 1
+
+
+def test_a_network_that_does_more_stays_as_it_is() -> None:
+    class Softmax(Boxes):
+        def forward(self, x: Any) -> list[Any]:
+            scores, *rest = super().forward(x)
+            return [scores.softmax(dim=1), *rest]
+
+    assert in_fp16(recorded(Softmax())) is None
+
+
+@pytest.mark.parametrize("scale, same", [(1.0, True), (3e5, False)])
+def test_fp16_is_taken_where_it_agrees_on_a_photograph(
+    scale: float, same: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond 65504, the most that FP16 holds, nothing agrees."""
+    run_fused_on_the_host(monkeypatch)
+    net = recorded(Boxes(scale))
+    model = replace(load_model(Config(anonymize="faces")), height=SHAPE[2], width=SHAPE[3], mean=0.0, std=1.0)
+    with torch.inference_mode():
+        assert fixed_batch._agree(net, in_fp16(net), model, torch.zeros(SHAPE)) is same

@@ -18,7 +18,7 @@ from segmentation.options.devices import allows_cuda
 logging.getLogger("PyNvVideoCodec").propagate = False  # each import logs a version; warnings still show
 
 NVCUVID = "libnvcuvid.so.1"  # NVDEC
-_DRIVER = "libcuda.so.1"
+DRIVER = "libcuda.so.1"
 _NVML = "libnvidia-ml.so.1"
 _VIDEO = (NVCUVID, "libnvidia-encode.so.1")  # PyNvVideoCodec loads both
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*, cuda.h
@@ -54,7 +54,7 @@ def dotted(capability: tuple[int, int]) -> str:
 def find_gpu(index: int = 0) -> GpuInfo | None:
     """Asks the driver for the `index`-th GPU; `None` if there is no such GPU. PyTorch is not needed for that."""
     try:
-        cuda = ctypes.CDLL(_DRIVER)
+        cuda = ctypes.CDLL(DRIVER)
     except OSError:
         return None
     count, device, major, minor = (ctypes.c_int() for _ in range(4))
@@ -81,7 +81,7 @@ def device_index(config: Config) -> int:
     if find_gpu(index) is not None:
         return index
     if not driver_is_there():
-        raise BackendError(f"there is no NVIDIA driver ({_DRIVER}); install it, or start the container with --gpus all")
+        raise BackendError(f"there is no NVIDIA driver ({DRIVER}); install it, or start the container with --gpus all")
     if find_gpu(0) is None:
         raise BackendError("the NVIDIA driver shows no GPU; check nvidia-smi, or start the container with --gpus all")
     raise BackendError(f"device {config.device}: the NVIDIA driver shows no such GPU; use --device cuda:0")
@@ -89,7 +89,7 @@ def device_index(config: Config) -> int:
 
 def driver_is_there() -> bool:
     """Returns whether NVIDIA's driver can be loaded, whether or not it shows a GPU."""
-    return _loads(_DRIVER)
+    return _loads(DRIVER)
 
 
 def visible_gpus(config: Config) -> list[str]:
@@ -111,7 +111,7 @@ def enter_context(index: int) -> None:
     Failures are left to the libraries, which report them when they create the context themselves.
     """
     try:
-        cuda = ctypes.CDLL(_DRIVER)
+        cuda = ctypes.CDLL(DRIVER)
     except OSError:
         return
     device, context = ctypes.c_int(), ctypes.c_void_p()

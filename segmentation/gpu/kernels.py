@@ -112,6 +112,10 @@ class Kernels:
 
         return queue
 
+    def handle(self, name: str) -> int:
+        """Returns the driver's CUfunction of a kernel, for a library that queues it by itself."""
+        return (self._loaded.get(name) or self._load(name)).handle
+
     def _load(self, name: str) -> _Kernel:
         signature = self._signatures[name]
         size = ctypes.pointer(ctypes.c_size_t(signature.form.size))

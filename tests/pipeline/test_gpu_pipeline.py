@@ -279,11 +279,11 @@ def test_order_and_count_whatever_the_threads_do(
     clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """With random delays, batch sizes and room, every frame comes out once, in order and, all being kept, unchanged."""
-    from segmentation.stages.decode import nvdec
+    from segmentation.stages.decode import chunk_decoder
 
     spy = Spy(monkeypatch, seed)
-    monkeypatch.setattr(nvdec, "AHEAD", spy.random.choice([1, 1_000_000, 100_000_000]))
-    monkeypatch.setattr(nvdec, "LEAST_CHUNK", spy.random.choice([1, 24, 90]))
+    monkeypatch.setattr(chunk_decoder, "AHEAD", spy.random.choice([1, 1_000_000, 100_000_000]))
+    monkeypatch.setattr(chunk_decoder, "LEAST_CHUNK", spy.random.choice([1, 24, 90]))
     target = tmp_path / "a.mkv"
     monkeypatch.setattr("segmentation.stages.inference.torch_fp16.probabilities", ones)
     segment(clip, target, batch_size=spy.random.choice([1, 3, 16]), encode="x264-segments", **OPTIMIZED, **LOSSLESS)

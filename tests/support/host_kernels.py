@@ -119,6 +119,9 @@ class HostKernels:
         assert all(value.is_contiguous() for value in arguments if isinstance(value, torch.Tensor))
         getattr(self._library, f"run_{name}")(*size, self._signatures[name].pack(arguments))
 
+    def handle(self, name: str) -> int:
+        return 1
+
     def prepared(self, name: str, size: tuple[int, int, int], *arguments: Argument) -> Callable[..., None]:
         packer, run = Packer(self._signatures[name], arguments), getattr(self._library, f"run_{name}")
         return lambda **changed: run(*size, packer(**changed))

@@ -16,10 +16,12 @@ import av.error
 import numpy as np
 from av.codec.context import Flags
 from host_kernels import HostCvCuda, HostGpu, _put_back, host_stages
+from native_nvdec import stand_in, stand_in_driver
 from videos import planes
 
 from segmentation.frames import VideoInfo
 from segmentation.options.config import Config
+from segmentation.stages.decode.native import library as native_library
 
 ENGINES = 4
 _CODECS = {"H264": "h264", "HEVC": "hevc", "VP8": "vp8", "VP9": "vp9", "MPEG2": "mpeg2video", "MPEG4": "mpeg4"}
@@ -152,10 +154,28 @@ def _module() -> Any:
         "segmentation.gpu.context",
         "segmentation.gpu.plane_pool",
         "segmentation.stages.decode.nvdec_session",
+        "segmentation.stages.decode.chunk_decoder",
         "segmentation.stages.decode.nvdec",
     )
-    nvdec.__dict__["nvdec_engines"] = lambda config, info: ENGINES
+    nvdec.ChunkDecoder.__init__.__globals__["nvdec_engines"] = lambda config, info: ENGINES
     return nvdec
+
+
+@cache
+def _native_module() -> Any:
+    native = imported_anew(
+        "segmentation.gpu.context",
+        "segmentation.gpu.plane_pool",
+        "segmentation.stages.decode.nvdec_session",
+        "segmentation.stages.decode.chunk_decoder",
+        "segmentation.stages.decode.native.session",
+        "segmentation.stages.decode.native.decoder",
+    )
+    native.ChunkDecoder.__init__.__globals__["nvdec_engines"] = lambda config, info: ENGINES
+    native.NativeSession.__init__.__globals__["native"] = SimpleNamespace(
+        **{**vars(native_library), "library": stand_in}
+    )
+    return native
 
 
 @cache
@@ -177,6 +197,15 @@ def host_nvdec(info: VideoInfo, sessions: Any = None, **options: Any) -> Any:
     with _importing:
         nvdec = _module()
     return nvdec.NvdecDecoder(info, "yuv420p", config, NvdecGpu(), sessions=sessions)
+
+
+def host_native_nvdec(info: VideoInfo, sessions: Any = None, **options: Any) -> Any:
+    """Returns a `NativeNvdecDecoder` on the stand-in for the driver, see stand_in_nvcuvid.cpp."""
+    config = Config(**{"batch_size": 8, **options})
+    with _importing:
+        native = _native_module()
+    stand_in_driver().stand_in_size(info.width, info.height)
+    return native.NativeNvdecDecoder(info, "yuv420p", config, NvdecGpu(), sessions=sessions)
 
 
 def host_live_nvdec(info: VideoInfo, sessions: Any = None, **options: Any) -> Any:

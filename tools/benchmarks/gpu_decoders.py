@@ -14,8 +14,8 @@ from av.packet import Packet
 from cuda.core import Device
 
 from segmentation.frames import VideoInfo
+from segmentation.stages.decode.chunk_decoder import LEAST_CHUNK
 from segmentation.stages.decode.chunks import exact_keyframe, read
-from segmentation.stages.decode.nvdec import LEAST_CHUNK
 from segmentation.stages.decode.nvdec_support import NVDEC_CODECS
 
 _POLL = 0.001  # seconds between looks at how far they are

@@ -20,7 +20,7 @@ SEEN = 0.01
 SEEN_PIXELS = 2000  # smaller areas are mostly edge, where single pixels depend on FP16's rounding
 ROUNDING = (5, 0.4)  # largest and mean difference in levels that a rounding of one's own makes within a group
 DAMAGE = {"frames", "pts", "planes", "damage", "cut short", "masks"}  # kinds of differences that damage makes
-LIKE_NVDEC = ("nvdec", "chunks")
+LIKE_NVDEC = ("nvdec", "nvdec-native", "chunks")
 
 
 @dataclass(slots=True)

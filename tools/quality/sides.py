@@ -26,6 +26,7 @@ from segmentation.sessions.frame_iterator import masked_frames
 from segmentation.stages.decode.timestamps import Timeline
 
 NAMED = {"one-thread": "side_decoders:OneThread", "chunks": "side_decoders:InChunks"}
+ON_GPU = {"gpu": None, "gpu-native": "nvdec-native"}  # with their decoders
 FFMPEG = "ffmpeg"
 
 
@@ -61,16 +62,18 @@ class Outcome:
 
 
 class Side:
-    """Stages of this program, chosen by name: `gpu`, `cpu`, a decoder of `NAMED`, or MODULE:CLASS."""
+    """Stages of this program, chosen by name: `cpu`, one of `ON_GPU`, a decoder of `NAMED`, or MODULE:CLASS."""
 
     def __init__(self, name: str) -> None:
         """Raises `BackendError` where the side can't run at all."""
         decoder = None
-        if name not in ("cpu", "gpu"):
+        if name != "cpu" and name not in ON_GPU:
             decoder = name
             IMPLEMENTATIONS["decode"][name] = Implementation(NAMED.get(name, name))
         self._cpu = Config(device="cpu", mode="baseline", decode="pyav", infer="onnxruntime")
-        self._config = Config(mode="optimized") if name == "gpu" else replace(self._cpu, decode=decoder or "pyav")
+        self._config = replace(self._cpu, decode=decoder or "pyav")
+        if name in ON_GPU:
+            self._config = Config(mode="optimized", decode=ON_GPU[name])
         self._resources = Resources(self._config)
         make_plan(self._config)
 

@@ -37,6 +37,12 @@ IMPLEMENTATIONS = {
             live="live-nvdec",
             substitute="pyav",
         ),
+        "nvdec-native": Implementation(
+            "segmentation.stages.decode.native.decoder:NativeNvdecDecoder",
+            on_gpu=True,
+            live="live-nvdec",
+            substitute="pyav",
+        ),
         "live": Implementation("segmentation.live.decoder:LiveDecoder"),
         "live-nvdec": Implementation(
             "segmentation.live.nvdec_decoder:LiveNvdecDecoder", on_gpu=True, substitute="live"

@@ -441,9 +441,9 @@ def _candidate(stage: str, name: str, config: Config, info: VideoInfo | None) ->
     one = IMPLEMENTATIONS[stage][name]
     if one.on_gpu:
         device_index(config)
-    if name == "nvdec" and info is not None and info.source.stream is not None:
+    if name in ("nvdec", "nvdec-native") and info is not None and info.source.stream is not None:
         raise LacksEngine(f"NVDEC's demuxers read files, and {info.path} is none")
-    if name in ("nvdec", "live-nvdec"):
+    if name in ("nvdec", "nvdec-native", "live-nvdec"):
         require_video_libraries()
     if name == "nvenc":
         nvenc_engine(config)

@@ -8,7 +8,6 @@ too, together with the keyframe. Limits in time then decide which chunk a decode
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
 import logging
-import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -69,32 +68,46 @@ class Chunk(Generic[BatchT]):
         self.decoded: deque[BatchT] = deque()  # full batches that no thread has taken yet
         self.done = False  # whether the decoder has added its last batch
         self.lost = 0  # frames that are missing after the last one that was decoded
-        self._packets: queue.Queue[VideoPacket | None] = queue.Queue(_MOST_WAITING)
+        self._waiting: list[VideoPacket] = []  # that the decoder has not taken
+        self._wanted = 1  # packets for which the decoder waits
+        self._changed = threading.Condition()
         self._stop = stop
 
     def put(self, packet: VideoPacket | None) -> None:
         """Adds a packet, or ends the chunk with `None`. Waits while many packets are there, unless stopped."""
         if self.head is None:
             self.head = packet
-        self.length += packet is not None
-        while not self._stop.is_set():
-            try:
-                self._packets.put(packet, timeout=_POLL)
-            except queue.Full:
-                continue
-            self.ended = packet is None
-            return
+        with self._changed:
+            if packet is None:
+                self.ended = True
+            else:
+                self.length += 1
+                self._waiting.append(packet)
+            if self._enough():
+                self._changed.notify_all()
+            while len(self._waiting) >= _MOST_WAITING and not self._stop.is_set():
+                self._changed.wait(_POLL)
+
+    def take(self, least: int) -> list[VideoPacket]:
+        """Returns the packets that are there: `least` or more, fewer at the end, none after it or when stopped."""
+        with self._changed:
+            self._wanted = least
+            while not (self._enough() or self._stop.is_set()):
+                self._changed.wait(_POLL)
+            taken, self._waiting = ([] if self._stop.is_set() else self._waiting), []
+            self._changed.notify_all()
+            return taken
 
     def packets(self) -> Iterator[VideoPacket]:
         """Yields the packets as they are added. Ends early when stopped."""
-        while not self._stop.is_set():
-            try:
-                packet = self._packets.get(timeout=_POLL)
-            except queue.Empty:
-                continue
-            if packet is None:
-                return
-            yield packet
+        while taken := self.take(1):
+            for packet in taken:
+                if self._stop.is_set():
+                    return
+                yield packet
+
+    def _enough(self) -> bool:
+        return self.ended or len(self._waiting) >= self._wanted
 
     def shows(self, pts: int | None) -> bool:
         """Returns whether a frame with this pts belongs to the chunk."""

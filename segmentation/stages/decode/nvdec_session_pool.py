@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
 
 from segmentation.stages.decode.stream_format import StreamFormat
 
@@ -12,6 +12,14 @@ if TYPE_CHECKING:
     from segmentation.stages.decode.nvdec_session import NvdecSession
 
 _MOST_IDLE = 14  # two files' sessions, so that portrait and landscape clips may alternate; seven for 4K take gigabytes
+
+
+class PooledSession(Protocol):
+    """A session, as far as the pool goes."""
+
+    format: StreamFormat
+
+    def close(self) -> None: ...
 
 
 class NvdecSessionPool:
@@ -26,7 +34,7 @@ class NvdecSessionPool:
         self.files = 0  # that are being decoded
         self.working = 0  # threads that decode, of all files
         self.lock = threading.Lock()
-        self._idle: list[NvdecSession] = []  # the least recently used one first
+        self._idle: list[PooledSession] = []  # the least recently used one first
         self._gpu: Gpu | None = None
 
     def gpu(self, stages: Gpu) -> Gpu:
@@ -46,10 +54,10 @@ class NvdecSessionPool:
             for session in reversed(self._idle):
                 if session.format == stream_format:
                     self._idle.remove(session)
-                    return session
+                    return cast("NvdecSession", session)
         return None
 
-    def give_back(self, session: NvdecSession) -> None:
+    def give_back(self, session: PooledSession) -> None:
         """Keeps an emptied session, taken from the pool or not. Destroys the one that is idle longest, if too many."""
         with self.lock:
             self._idle.append(session)

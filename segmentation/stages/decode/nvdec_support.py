@@ -21,7 +21,7 @@ NVDEC_CODECS = {  # FFmpeg's name of a decoder: PyNvVideoCodec's name of the cod
 }
 _CHROMA = {"yuv420p": "420", "yuv444p": "444"}
 # cudaVideoCodec and cudaVideoChromaFormat of the driver's cuviddec.h.
-_CODEC_NUMBERS = {"MPEG1": 0, "MPEG2": 1, "MPEG4": 2, "H264": 4, "HEVC": 8, "VP8": 9, "VP9": 10, "AV1": 11}
+CODEC_NUMBERS = {"MPEG1": 0, "MPEG2": 1, "MPEG4": 2, "H264": 4, "HEVC": 8, "VP8": 9, "VP9": 10, "AV1": 11}
 _CHROMA_NUMBERS = {"420": 1, "444": 3}
 
 
@@ -64,7 +64,7 @@ def nvdec_caps(index: int, codec: str, chroma: str, bits: int) -> DecoderCaps:
     PyNvVideoCodec can ask too, but creates a context for it: a fifth of a second under the GIL.
     """
     enter_context(index)
-    caps = DecoderCaps(codec=_CODEC_NUMBERS[codec], chroma=_CHROMA_NUMBERS[chroma], bits_over_8=bits - 8)
+    caps = DecoderCaps(codec=CODEC_NUMBERS[codec], chroma=_CHROMA_NUMBERS[chroma], bits_over_8=bits - 8)
     status = ctypes.CDLL(NVCUVID).cuvidGetDecoderCaps(ctypes.byref(caps))
     if status:
         raise BackendError(f"the driver does not say what NVDEC decodes (CUDA error {status})")

@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 # How long a session holds frames back. "native": a frame and four surfaces more than the stream needs, so that its
 # engine has pictures queued. "low": those frames alone before which others may be shown, as far as the stream tells.
 # "zero": none, so that frames come as they are decoded, all with the timestamp 0. Each packet must be one whole frame
-# for the last two.
-Latency = Literal["native", "low", "zero"]
+# for these two. "calls": as "native", by sessions of the native library.
+Latency = Literal["native", "low", "zero", "calls"]
 
 
 class StreamFormat(NamedTuple):

@@ -4,11 +4,13 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from native_nvdec import require_native
 from seams import SEAMS
 from stages import gpu
 from videos import Synthetic
@@ -18,6 +20,7 @@ from segmentation.frames import FORMATS, VideoInfo
 from segmentation.media.opening.probe import probe
 from segmentation.media.opening.stream_properties import working_format
 from segmentation.options.config import Config
+from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
 from segmentation.stages.decode.pyav import PyAVDecoder
 
@@ -39,11 +42,23 @@ TAKEN = [
 ]  # fmt: skip
 
 
-def decoder(info: VideoInfo, sessions: NvdecSessionPool | None = None, **options: Any) -> Any:
-    from segmentation.stages.decode.nvdec import NvdecDecoder
+chosen = ["nvdec"]  # the implementation
 
+
+@pytest.fixture(autouse=True, params=["nvdec", "nvdec-native"])
+def implementation(request: pytest.FixtureRequest) -> Iterator[None]:
+    if request.param == "nvdec-native":
+        require_native()
+    chosen[:] = [request.param]
+    yield
+    chosen[:] = ["nvdec"]
+
+
+def decoder(info: VideoInfo, sessions: NvdecSessionPool | None = None, **options: Any) -> Any:
     pix_fmt = working_format(info.pix_fmt, tuple(FORMATS))
-    return NvdecDecoder(info, pix_fmt, Config(batch_size=8, **options), gpu(), sessions=sessions)
+    module, _, name = IMPLEMENTATIONS["decode"][chosen[0]].place.partition(":")
+    kind = getattr(import_module(module), name)
+    return kind(info, pix_fmt, Config(batch_size=8, **options), gpu(), sessions=sessions)
 
 
 def on_nvdec(path: Path, **options: Any) -> Iterator[tuple[int, int, list[bytes]]]:
@@ -179,7 +194,7 @@ def test_a_beginning_at_a_recovery_point(tmp_path: Path, suffix: str) -> None:
 
 
 def test_what_is_not_wanted_any_more_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from segmentation.stages.decode import nvdec
+    from segmentation.stages.decode import chunk_decoder
 
     counted = []
 
@@ -189,8 +204,8 @@ def test_what_is_not_wanted_any_more_is_not_read(tmp_path: Path, monkeypatch: py
             counted.append(packet.pts)
             yield packet
 
-    read = nvdec.read
-    monkeypatch.setattr(nvdec, "read", slowly)
+    read = chunk_decoder.read
+    monkeypatch.setattr(chunk_decoder, "read", slowly)
     path = Synthetic(codec="libx264", pts=range(2000), size=(128, 96)).write(tmp_path / "a.mp4")
     stage = decoder(probe(str(path)), max_frames=8)
     assert sum(len(batch) for batch in stage) == 8
@@ -228,9 +243,9 @@ def test_frames_handed_out_do_not_change(corpus: Path) -> None:
 
 def test_memory_bounds_what_runs_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even the least memory gives every frame, in order: the chunk whose turn it is always gets on."""
-    from segmentation.stages.decode import nvdec
+    from segmentation.stages.decode import chunk_decoder
 
-    monkeypatch.setattr(nvdec, "AHEAD", 1)
+    monkeypatch.setattr(chunk_decoder, "AHEAD", 1)
     options = {"x264-params": "keyint=30:min-keyint=30:scenecut=0:bframes=3"}
     path = Synthetic(codec="libx264", options=options, pts=range(200), size=(320, 240)).write(tmp_path / "a.mp4")
     stage = decoder(probe(str(path)))
@@ -294,15 +309,17 @@ def test_a_file_that_ends_early_leaves_nothing_to_the_next(tmp_path: Path) -> No
 
 
 def test_a_session_that_fails_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from segmentation.stages.decode.native.session import NativeSession
     from segmentation.stages.decode.nvdec_session import NvdecSession
 
-    def fail(self: Any, data: Any) -> Any:
+    def fail(self: Any, *_: Any, **__: Any) -> Any:
         raise ValueError("broken")
 
     pool = NvdecSessionPool()
     (path,) = clips(tmp_path, 0)
     with monkeypatch.context() as patched:
         patched.setattr(NvdecSession, "decode", fail)
+        patched.setattr(NativeSession, "decode", fail)
         stage = decoder(probe(str(path)), pool)
         with pytest.raises(ValueError, match="broken"):
             list(stage)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from make_variants import VARIANTS
+from native_nvdec import require_native
 from side_differences import compare
 from variant_forms import Variant
 from variants import DAMAGED, made, side
@@ -11,9 +12,15 @@ from variants import DAMAGED, made, side
 pytestmark = pytest.mark.gpu
 
 
+NATIVE = pytest.param("gpu-native", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("name", ["gpu", NATIVE])
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
-def test_both_sides_show_the_same(variant: Variant, tmp_path: Path) -> None:
-    found = compare(str(made(variant.name, tmp_path)), side("cpu"), side("gpu"), masks=0)
+def test_both_sides_show_the_same(variant: Variant, name: str, tmp_path: Path) -> None:
+    if name == "gpu-native":
+        require_native()
+    found = compare(str(made(variant.name, tmp_path)), side("cpu"), side(name), masks=0)
     if variant.name.startswith(DAMAGED):  # each decoder conceals in its own way
         assert "refusal" not in found.kinds, found.text
     else:

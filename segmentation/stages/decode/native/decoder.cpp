@@ -1,0 +1,301 @@
+// Decodes many packets in one call, by the driver's own NVDEC API, and unpacks the pictures into a batch's planes.
+// Python gives up the GIL once for such a call. See session.py, which mirrors the structures that cross over.
+
+#include <algorithm>
+#include <deque>
+
+#include "driver.h"
+
+namespace {
+
+constexpr int THREADS_X = 32, THREADS_Y = 8;  // of a block, as in kernels.py
+constexpr int DISPLAY_DELAY = 4;  // pictures that the parser holds back, so that its engine has some queued
+constexpr int MORE_SURFACES = 6;              // than the stream needs
+constexpr int MOST_SURFACES = 32;  // and pictures that one packet may push out
+constexpr int OUTPUTS = 2;  // surfaces that can be mapped at once
+
+Driver driver;
+
+struct Expected {  // a packet whose picture is to come
+    int64_t time, serial;
+    int32_t group;
+    bool kept;
+};
+
+}  // namespace
+
+extern "C" {
+
+constexpr int MOST_SETS = 32;
+
+struct Settings {
+    int32_t codec;          // cudaVideoCodec
+    int32_t width, height;  // of the pictures to show
+    int32_t bytes, shift;   // of a sample; by which samples are shifted down
+    int32_t subsampled;     // 1: 4:2:0, 0: 4:4:4
+    int32_t in_order;       // 1: pictures come as their packets went in, whatever their times
+    int32_t reserved;
+    void *stream;
+};
+
+struct Target {                     // where the pictures of one group go
+    uint64_t planes[MOST_SETS][3];  // sets of planes (capacity, h, w); pictures beyond the first set go to the next
+    int32_t sets, capacity, filled, reserved;
+};
+
+struct Packets {
+    const uint64_t *data;
+    const uint32_t *sizes;
+    const int64_t *times, *serials;  // serial -1: its picture is never shown
+    const uint8_t *kept;             // 0: its picture is decoded and dropped
+};
+
+struct Picture {
+    int64_t serial;  // of its packet; -1: no packet has its time
+    int32_t group, damaged;
+};
+
+struct Result {
+    int32_t consumed, produced, flushed, shown;  // packets; pictures in targets; 1 after a flush; pictures in all
+    int32_t expected[2];                         // packets whose pictures are to come, by group
+};
+
+enum Outcome : int { FINE = 0, FAILED = 1, CHANGES = 2 };  // CHANGES: the pictures get another size or depth
+}
+
+namespace {
+
+struct Session {
+    Settings settings{};
+    CUcontext context = nullptr;
+    CUvideoparser parser = nullptr;
+    CUvideodecoder decoder = nullptr;
+    CUVIDEOFORMAT format{};
+    int surfaces = 0;
+    std::deque<Expected> expected;
+    CUfunction kernel = nullptr;  // this and the next ones: during a call
+    Target *targets = nullptr;    // two
+    Picture *pictures = nullptr;
+    int most = 0, group = 0;
+    Result *result = nullptr;
+    Outcome outcome = FINE;
+    char error[256] = "";
+
+    bool check(CUresult status, const char *call) {
+        if (!status) return true;
+        if (outcome == FINE) outcome = FAILED, snprintf(error, sizeof error, "%s returned error %d", call, status);
+        return false;
+    }
+
+    bool fail(Outcome kind, const char *reason) {
+        if (outcome == FINE) outcome = kind, snprintf(error, sizeof error, "%s", reason);
+        return false;
+    }
+
+    // Returns how many surfaces there are for a stream with these headers, 0 to fail.
+    int sequence(const CUVIDEOFORMAT &f) {
+        const auto &area = f.display_area, &before = format.display_area;
+        const bool subsampled = f.chroma_format == cudaVideoChromaFormat_420;
+        if (area.right - area.left != settings.width || area.bottom - area.top != settings.height ||
+            subsampled != (bool)settings.subsampled || (f.bit_depth_luma_minus8 > 0) != (settings.bytes == 2))
+            return fail(CHANGES, "other headers");
+        const int wanted = std::clamp(f.min_num_decode_surfaces + MORE_SURFACES, 2, MOST_SURFACES);
+        const bool same = decoder && f.coded_width == format.coded_width && f.coded_height == format.coded_height &&
+                          f.bit_depth_luma_minus8 == format.bit_depth_luma_minus8 && wanted <= surfaces &&
+                          area.left == before.left && area.top == before.top;
+        if (same) return surfaces;
+        if (decoder && expected.size() > 1) return fail(CHANGES, "other headers before all pictures are out");
+        if (decoder && !check(driver.cuvidDestroyDecoder(decoder), "cuvidDestroyDecoder")) return 0;
+        decoder = nullptr;
+        format = f;
+        surfaces = wanted;
+        return create() ? surfaces : 0;
+    }
+
+    bool create() {
+        const bool deep = settings.bytes == 2;
+        CUVIDDECODECREATEINFO made{};
+        made.ulWidth = made.ulMaxWidth = format.coded_width;
+        made.ulHeight = made.ulMaxHeight = format.coded_height;
+        made.ulNumDecodeSurfaces = surfaces;
+        made.CodecType = format.codec;
+        made.ChromaFormat = format.chroma_format;
+        made.ulCreationFlags = cudaVideoCreate_PreferCUVID;
+        made.bitDepthMinus8 = format.bit_depth_luma_minus8;
+        const auto &area = format.display_area;
+        made.display_area = {(short)area.left, (short)area.top, (short)area.right, (short)area.bottom};
+        const int subsampled = deep ? cudaVideoSurfaceFormat_P016 : cudaVideoSurfaceFormat_NV12;
+        const int whole = deep ? cudaVideoSurfaceFormat_YUV444_16Bit : cudaVideoSurfaceFormat_YUV444;
+        made.OutputFormat = settings.subsampled ? subsampled : whole;
+        made.ulTargetWidth = settings.width;
+        made.ulTargetHeight = settings.height;
+        made.ulNumOutputSurfaces = OUTPUTS;
+        if (check(driver.cuvidCreateDecoder(&decoder, &made), "cuvidCreateDecoder")) return true;
+        decoder = nullptr;
+        return false;
+    }
+
+    bool decode(CUVIDPICPARAMS *picture) {
+        if (!decoder) return fail(FAILED, "a picture comes before its headers");
+        return check(driver.cuvidDecodePicture(decoder, picture), "cuvidDecodePicture");
+    }
+
+    // Returns the packet of the picture that comes out with this time.
+    Expected taken(int64_t time) {
+        auto at = expected.begin();
+        if (!settings.in_order) at = std::find_if(at, expected.end(), [=](auto &one) { return one.time == time; });
+        if (at == expected.end()) return {time, -1, group, true};
+        const Expected found = *at;
+        expected.erase(at);
+        return found;
+    }
+
+    bool display(const CUVIDPARSERDISPINFO &shown) {
+        const Expected packet = taken(shown.timestamp);
+        group = packet.group;
+        result->shown++;
+        if (!packet.kept) return true;
+        CUVIDPROCPARAMS how{};
+        how.progressive_frame = shown.progressive_frame;
+        how.second_field = shown.repeat_first_field + 1;
+        how.top_field_first = shown.top_field_first;
+        how.unpaired_field = shown.repeat_first_field < 0;
+        how.output_stream = settings.stream;  // the surface is there when the stream is: nothing waits here
+        unsigned long long surface = 0;
+        unsigned pitch = 0;
+        const CUresult mapped = driver.cuvidMapVideoFrame64(decoder, shown.picture_index, &surface, &pitch, &how);
+        if (!check(mapped, "cuvidMapVideoFrame")) return false;
+        CUVIDGETDECODESTATUS state{};
+        const bool known = !driver.cuvidGetDecodeStatus(decoder, shown.picture_index, &state);  // not of every codec
+        const bool damaged = known && (state.decodeStatus == cuvidDecodeStatus_Error ||
+                                       state.decodeStatus == cuvidDecodeStatus_Error_Concealed);
+        const bool unpacked = unpack(surface, pitch, packet, damaged);
+        return check(driver.cuvidUnmapVideoFrame64(decoder, surface), "cuvidUnmapVideoFrame") && unpacked;
+    }
+
+    // Queues the kernel of unpack.cu. What overwrites the surface later is queued on the same stream.
+    bool unpack(unsigned long long surface, unsigned pitch, const Expected &packet, bool damaged) {
+        Target &target = targets[packet.group];
+        const int set = target.capacity ? target.filled / target.capacity : target.sets;
+        if (set >= target.sets || result->produced >= most) return fail(FAILED, "more pictures than there is room for");
+        long long samples = pitch / settings.bytes;
+        int width = settings.width, height = settings.height, row = target.filled % target.capacity;
+        uint64_t *planes = target.planes[set];
+        void *arguments[] = {&surface, &samples, &planes[0], &planes[1],     &planes[2],
+                             &width,   &height,  &row,       &settings.shift};
+        const unsigned across = ((width + 3) / 4 + THREADS_X - 1) / THREADS_X;  // a thread copies four samples of a row
+        const unsigned down = (height + THREADS_Y - 1) / THREADS_Y;
+        const CUresult queued = driver.cuLaunchKernel(kernel, across, down, 1, THREADS_X, THREADS_Y, 1, 0,
+                                                      settings.stream, arguments, nullptr);
+        if (!check(queued, "cuLaunchKernel")) return false;
+        target.filled++;
+        pictures[result->produced++] = {packet.serial, packet.group, damaged};
+        return true;
+    }
+
+    bool full() const {
+        if (result->produced + MOST_SURFACES > most) return true;
+        return std::any_of(targets, targets + 2, [](auto &t) { return t.capacity && t.filled >= t.capacity; });
+    }
+
+    bool parse(const void *data, uint32_t size, int64_t time) {
+        CUVIDSOURCEDATAPACKET packet{};
+        packet.payload = data;
+        packet.payload_size = size;
+        packet.timestamp = time;
+        packet.flags = data ? CUVID_PKT_TIMESTAMP : CUVID_PKT_ENDOFSTREAM;
+        return check(driver.cuvidParseVideoData(parser, &packet), "cuvidParseVideoData") && outcome == FINE;
+    }
+};
+
+int on_sequence(void *session, CUVIDEOFORMAT *format) { return ((Session *)session)->sequence(*format); }
+int on_decode(void *session, CUVIDPICPARAMS *picture) { return ((Session *)session)->decode(picture); }
+int on_display(void *session, CUVIDPARSERDISPINFO *shown) {
+    auto *s = (Session *)session;
+    return !shown || !s->result || s->display(*shown);  // without a picture: the end of the stream
+}
+
+struct Entered {  // the context of the session is the thread's current one
+    Session &session;
+    bool good;
+    explicit Entered(Session &s) : session(s) {
+        good = session.check(driver.cuCtxPushCurrent_v2(session.context), "cuCtxPushCurrent");
+    }
+    ~Entered() {
+        CUcontext before;
+        if (good) session.check(driver.cuCtxPopCurrent_v2(&before), "cuCtxPopCurrent");
+    }
+};
+
+}  // namespace
+
+extern "C" {
+
+// Loads the driver's libraries by their names. Returns 0; else 1, with the reason in `error`.
+int nd_load(const char *libcuda, const char *libnvcuvid, char *error, int size) {
+    return !driver.load(libcuda, libnvcuvid, error, size);
+}
+
+// Returns a session for the calling thread's current context; NULL, with the reason in `error`, if there is none.
+void *nd_create(const Settings *settings, char *error, int size) {
+    auto *made = new Session;
+    made->settings = *settings;
+    CUVIDPARSERPARAMS p{};
+    p.CodecType = settings->codec;
+    p.ulMaxNumDecodeSurfaces = 1;  // the sequence callback returns how many there are
+    p.ulClockRate = 1000;
+    p.ulMaxDisplayDelay = DISPLAY_DELAY;
+    p.pUserData = made;
+    p.pfnSequenceCallback = on_sequence;
+    p.pfnDecodePicture = on_decode;
+    p.pfnDisplayPicture = on_display;
+    bool good = made->check(driver.cuCtxGetCurrent(&made->context), "cuCtxGetCurrent");
+    if (good && !made->context) good = made->fail(FAILED, "the thread has no CUDA context");
+    if (good && made->check(driver.cuvidCreateVideoParser(&made->parser, &p), "cuvidCreateVideoParser")) return made;
+    snprintf(error, size, "%s", made->error);
+    delete made;
+    return nullptr;
+}
+
+// Decodes packets of a `group` until a target's first set of planes is full, or all are decoded; with `flush`, until
+// all pictures are out. Returns an `Outcome`; after another than FINE the session can only be destroyed.
+int nd_decode(void *given, const Packets *packets, int count, int group, int flush, CUfunction kernel, Target *targets,
+              Picture *pictures, int most, Result *result) {
+    Session &s = *(Session *)given;
+    *result = Result{};
+    Entered entered(s);
+    if (!targets[s.group].capacity) s.group = group;  // of pictures that no packet tells of
+    s.kernel = kernel, s.targets = targets, s.pictures = pictures, s.most = most, s.result = result;
+    while (s.outcome == FINE && result->consumed < count && !s.full()) {
+        const int i = result->consumed++;
+        if (packets->serials[i] >= 0)
+            s.expected.push_back({packets->times[i], packets->serials[i], group, packets->kept[i] != 0});
+        s.parse((const void *)packets->data[i], packets->sizes[i], packets->times[i]);
+    }
+    if (s.outcome == FINE && flush && result->consumed == count && !s.full()) result->flushed = s.parse(nullptr, 0, 0);
+    for (const Expected &packet : s.expected) result->expected[packet.group]++;
+    s.targets = nullptr, s.pictures = nullptr, s.result = nullptr;
+    return s.outcome;
+}
+
+// Forgets packets of a group whose pictures have not come.
+void nd_forget(void *given, int group) {
+    auto &expected = ((Session *)given)->expected;
+    const auto of_group = [=](auto &packet) { return packet.group == group; };
+    expected.erase(std::remove_if(expected.begin(), expected.end(), of_group), expected.end());
+}
+
+const char *nd_error(void *given) { return ((Session *)given)->error; }
+
+// Destroys a session. Its copies are over then.
+void nd_destroy(void *given) {
+    auto *session = (Session *)given;
+    {
+        Entered entered(*session);
+        driver.cuStreamSynchronize(session->settings.stream);
+        driver.cuvidDestroyVideoParser(session->parser);
+        if (session->decoder) driver.cuvidDestroyDecoder(session->decoder);
+    }
+    delete session;
+}
+}

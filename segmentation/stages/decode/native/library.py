@@ -1,0 +1,121 @@
+"""Builds and loads the library of decoder.cpp, which has a C interface and knows nothing of Python."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import subprocess
+from collections.abc import Sequence
+from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint32, c_uint64, c_void_p
+from functools import cache
+from pathlib import Path
+
+from segmentation.errors import BackendError, one_line
+from segmentation.gpu.discovery import DRIVER, NVCUVID
+
+MOST_SETS = 32  # as in decoder.cpp, as are the structures
+CHANGES = 2  # outcome of `nd_decode`: the pictures get another size or depth
+BUILT = Path(__file__).with_name("built") / f"libnvdec-{platform.machine()}.so"  # absent from a checkout
+_SOURCE = Path(__file__).with_name("decoder.cpp")
+_FLAGS = ("-std=c++17", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared")
+_REMEDY = "use --decode nvdec"
+
+
+class Settings(ctypes.Structure):
+    """Properties of a session."""
+
+    _fields_ = (
+        *((name, c_int32) for name in ("codec", "width", "height", "bytes", "shift", "subsampled", "in_order", "_")),
+        ("stream", c_void_p),
+    )
+
+
+class Target(ctypes.Structure):
+    """Where the pictures of one group of packets go."""
+
+    planes: ctypes.Array[ctypes.Array[c_uint64]]
+    sets: int
+    capacity: int
+    filled: int
+
+    _fields_ = (
+        ("planes", (c_uint64 * 3) * MOST_SETS),
+        *((name, c_int32) for name in ("sets", "capacity", "filled", "_")),
+    )
+
+
+class PacketArrays(ctypes.Structure):
+    """Packets, of each an entry in every array."""
+
+    _fields_ = (
+        ("data", POINTER(c_uint64)),
+        ("sizes", POINTER(c_uint32)),
+        ("times", POINTER(c_int64)),
+        ("serials", POINTER(c_int64)),
+        ("kept", POINTER(c_uint8)),
+    )
+
+
+class Picture(ctypes.Structure):
+    """A picture that a call has put out."""
+
+    serial: int
+    group: int
+    damaged: int
+
+    _fields_ = (("serial", c_int64), ("group", c_int32), ("damaged", c_int32))
+
+
+class Result(ctypes.Structure):
+    """What a call has done."""
+
+    consumed: int
+    produced: int
+    flushed: int
+    shown: int
+    expected: ctypes.Array[c_int32]
+
+    _fields_ = (
+        *((name, c_int32) for name in ("consumed", "produced", "flushed", "shown")),
+        ("expected", c_int32 * 2),
+    )
+
+
+def build_library(path: Path, compiler: str, extra: Sequence[str] = ()) -> None:
+    """Compiles the library into `path`. Raises `BackendError` with what the compiler says."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    command = [compiler, *_FLAGS, *extra, "-o", str(path), str(_SOURCE), "-ldl"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as exc:
+        raise BackendError(f"the native decoder can't be built: {one_line(exc)}") from exc
+    if done.returncode:
+        raise BackendError(f"the native decoder can't be built: {done.stderr.strip() or compiler + ' failed'}")
+
+
+def load_library(path: Path, libcuda: str = DRIVER, libnvcuvid: str = NVCUVID) -> ctypes.CDLL:
+    """Loads the library, and the driver's by it. Its calls release the GIL. Raises `BackendError`."""
+    try:
+        loaded = ctypes.CDLL(str(path))
+    except OSError as exc:
+        raise BackendError(f"the native decoder can't be loaded ({one_line(exc)}); {_REMEDY}") from exc
+    loaded.nd_create.argtypes, loaded.nd_create.restype = (POINTER(Settings), c_char_p, c_int), c_void_p
+    loaded.nd_decode.argtypes = (
+        *(c_void_p, POINTER(PacketArrays), c_int, c_int, c_int, c_void_p, POINTER(Target), POINTER(Picture), c_int),
+        POINTER(Result),
+    )
+    loaded.nd_error.argtypes, loaded.nd_error.restype = (c_void_p,), c_char_p
+    loaded.nd_forget.argtypes, loaded.nd_forget.restype = (c_void_p, c_int), None
+    loaded.nd_destroy.argtypes, loaded.nd_destroy.restype = (c_void_p,), None
+    reason = ctypes.create_string_buffer(256)
+    if loaded.nd_load(libcuda.encode(), libnvcuvid.encode(), reason, len(reason)):
+        raise BackendError(f"the native decoder finds no driver ({reason.value.decode()}); {_REMEDY}")
+    return loaded
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """Returns the library that was built into the package. Raises `BackendError`."""
+    if not BUILT.exists():
+        raise BackendError(f"the native decoder is not built; run python tools/build_native.py, or {_REMEDY}")
+    return load_library(BUILT)

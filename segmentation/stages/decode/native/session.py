@@ -1,0 +1,129 @@
+"""NVDEC sessions of the native library: one call decodes many packets into planes."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from contextlib import nullcontext
+from ctypes import POINTER, byref, c_int64, c_uint8, c_uint32, c_uint64, cast
+from typing import TYPE_CHECKING
+
+from segmentation.errors import InputError, SegmentationError
+from segmentation.frames import FORMATS
+from segmentation.gpu.capture_lock import capture_unsafe
+from segmentation.gpu.errors import translate_gpu_error
+from segmentation.stages.decode.chunks import StreamChanges
+from segmentation.stages.decode.native import library as native
+from segmentation.stages.decode.nvdec_support import CODEC_NUMBERS, NVDEC_CODECS
+from segmentation.stages.decode.stream_format import StreamFormat
+
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu
+    from segmentation.media.video_packet import VideoPacket
+
+MOST_AT_ONCE = 32  # pictures that one packet may push out: as many as a decoder has surfaces
+_MOST_PICTURES = 128  # of a call
+_REMEDY = "use --decode pyav"
+_IN_ORDER = ("vp8", "vp9")  # codecs whose frames are shown as they are decoded
+
+
+class Packets:
+    """Packets as the library takes them, with the numbers by which it names their pictures. Keeps them alive."""
+
+    def __init__(
+        self, packets: Sequence[VideoPacket], times: Sequence[int], serials: Sequence[int], kept: Sequence[bool]
+    ) -> None:
+        """`serials` are -1 where no picture is ever shown. Pictures that are not `kept` are decoded and dropped."""
+        n = self.count = len(packets)
+        self._packets = packets
+        self._data = (c_uint64 * n)(*[packet.buffer_ptr for packet in packets])
+        self._sizes = (c_uint32 * n)(*[packet.buffer_size for packet in packets])
+        self._times, self._serials, self._kept = (c_int64 * n)(*times), (c_int64 * n)(*serials), (c_uint8 * n)(*kept)
+
+    def after(self, at: int) -> native.PacketArrays:
+        """Returns the arrays from packet number `at` on."""
+        return native.PacketArrays(
+            cast(byref(self._data, 8 * at), POINTER(c_uint64)),
+            cast(byref(self._sizes, 4 * at), POINTER(c_uint32)),
+            cast(byref(self._times, 8 * at), POINTER(c_int64)),
+            cast(byref(self._serials, 8 * at), POINTER(c_int64)),
+            cast(byref(self._kept, at), POINTER(c_uint8)),
+        )
+
+
+NOTHING = Packets((), (), (), ())
+
+
+class NativeSession:
+    """One NVDEC decoder, which unpacks its pictures on a stream of its own.
+
+    It takes packets of two groups, of one chunk and of the next one, and puts the pictures into the group's target.
+    """
+
+    def __init__(self, stream_format: StreamFormat, gpu: Gpu) -> None:
+        """Creates a session on the stream of `gpu`. Raises as `decode` does."""
+        self.format, self.gpu = stream_format, gpu
+        self.path = ""  # of the file that is being decoded, for errors
+        self.group = 0  # of the last chunk
+        self.targets = (native.Target * 2)()
+        self.pictures = (native.Picture * _MOST_PICTURES)()  # of the last call
+        self._result = native.Result()
+        self._begun = False  # whether a picture has come: the first packets create the hardware decoder
+        layout = FORMATS[stream_format.pix_fmt.replace("yuvj", "yuv")]
+        deep = layout.bits > 8
+        settings = native.Settings(
+            codec=CODEC_NUMBERS[NVDEC_CODECS[stream_format.codec]],
+            width=stream_format.width,
+            height=stream_format.height,
+            bytes=2 if deep else 1,
+            shift=6 if deep else 0,
+            subsampled=bool(layout.shift_y),
+            in_order=stream_format.codec in _IN_ORDER,
+            stream=gpu.stream.cuda_stream,
+        )
+        self._library = native.library()
+        reason = ctypes.create_string_buffer(256)
+        with capture_unsafe():
+            self._handle: int | None = self._library.nd_create(byref(settings), reason, len(reason))
+        if not self._handle:
+            raise _fault(stream_format.codec, reason.value.decode())
+
+    def decode(self, packets: Packets, at: int, kernel: int, *, flush: bool) -> native.Result:
+        """Decodes packets of `group` from number `at` on, until a target is full; then all that are left, to `flush`.
+
+        `kernel` is the handle of the one in unpack.cu. The result and `pictures` are overwritten by the next call.
+        Raises `StreamChanges` where the pictures get another size, `InputError` if NVDEC can't decode the stream, or a
+        `DeviceError`.
+        """
+        assert self._handle is not None
+        result, count = self._result, packets.count - at
+        with nullcontext() if self._begun else capture_unsafe():
+            outcome = self._library.nd_decode(
+                *(self._handle, byref(packets.after(at)), count, self.group, flush, kernel),
+                *(self.targets, self.pictures, _MOST_PICTURES, byref(result)),
+            )
+        if outcome == native.CHANGES:
+            what = "the picture's size or depth changes on the way, which NVDEC's frames don't follow"
+            raise StreamChanges(f"{self.path}: {what}; {_REMEDY}")
+        if outcome:
+            raise _fault(self.path, self._library.nd_error(self._handle).decode())
+        self._begun = self._begun or result.shown > 0
+        return result
+
+    def forget(self, group: int) -> None:
+        """Forgets the packets of a group whose pictures have not come, and its target."""
+        self._library.nd_forget(self._handle, group)
+        self.targets[group] = native.Target()
+
+    def close(self) -> None:
+        """Destroys the session. What it has queued is over then."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            with capture_unsafe():
+                self._library.nd_destroy(handle)
+
+
+def _fault(what: str, reason: str) -> SegmentationError:
+    """Returns the error of a call of the driver that failed."""
+    fault = translate_gpu_error(RuntimeError(reason))
+    return fault or InputError(f"{what}: NVDEC can't decode it ({reason}); {_REMEDY}")

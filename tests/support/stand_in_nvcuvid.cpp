@@ -1,0 +1,170 @@
+// Answers as the driver's libcuda and libnvcuvid do, in host memory. Pictures are not decoded: all samples of Y are the
+// check sum of the packet, those of U and V the next numbers. Pictures come in the order of their times, four of them
+// held back, and all before a picture that refreshes (H.264's IDR, HEVC's IRAP) and at the end.
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "nvcuvid.h"
+
+struct CUVIDPICPARAMS {
+    int index;
+    unsigned sum;
+};
+
+namespace {
+
+constexpr size_t HELD = 4;
+std::atomic<int> width, height, alive, decoded, fail_at{-1}, fault, damaged_every, wider_at{-1};
+
+struct Shown {
+    long long time;
+    int index;
+};
+
+struct Parser {
+    CUVIDPARSERPARAMS p;
+    int surfaces = 0, next = 0;
+    std::vector<Shown> order;
+
+    bool put_out(size_t keep) {
+        while (order.size() > keep) {
+            size_t first = 0;
+            for (size_t i = 1; i < order.size(); i++)
+                if (order[i].time < order[first].time) first = i;
+            CUVIDPARSERDISPINFO shown{order[first].index, 1, 0, 0, order[first].time};
+            order.erase(order.begin() + first);
+            if (!p.pfnDisplayPicture(p.pUserData, &shown)) return false;
+        }
+        return true;
+    }
+
+    bool begin() {
+        CUVIDEOFORMAT f{};
+        f.codec = p.CodecType, f.min_num_decode_surfaces = 6, f.chroma_format = cudaVideoChromaFormat_420;
+        f.display_area = {0, 0, width, height};
+        if (wider_at >= 0 && decoded >= wider_at) f.display_area.right += 16;
+        f.coded_width = (f.display_area.right + 15) & ~15, f.coded_height = (height + 15) & ~15;
+        surfaces = p.pfnSequenceCallback(p.pUserData, &f);
+        return surfaces;
+    }
+};
+
+struct Decoder {
+    CUVIDDECODECREATEINFO made;
+    uint8_t content[64]{};
+    bool damaged[64]{};
+    int mapped = 0;
+};
+
+// Returns whether a packet of NAL units has a picture that refreshes.
+bool refreshes(const uint8_t *d, size_t size, int codec) {
+    for (size_t i = 0; i + 3 < size; i++) {
+        if (d[i] || d[i + 1] || d[i + 2] != 1) continue;
+        const int hevc = d[i + 3] >> 1 & 63, avc = d[i + 3] & 31;
+        if (codec == 8 ? hevc >= 16 && hevc < 24 : avc == 5) return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+extern "C" {
+
+void stand_in_size(int w, int h) { width = w, height = h; }
+// From now on: picture `at` fails with error `number`, every `every`-th one is damaged, those after `wider` are wider.
+void stand_in_faults(int at, int number, int every, int wider) {
+    decoded = 0, fail_at = at, fault = number, damaged_every = every, wider_at = wider;
+}
+int stand_in_alive() { return alive; }
+
+CUresult cuCtxGetCurrent(CUcontext *c) { return *c = (CUcontext)16, 0; }
+CUresult cuCtxPushCurrent_v2(CUcontext c) { return c == (CUcontext)16 ? 0 : 201; }
+CUresult cuCtxPopCurrent_v2(CUcontext *c) { return *c = (CUcontext)16, 0; }
+CUresult cuStreamSynchronize(CUstream) { return 0; }
+
+CUresult cuLaunchKernel(CUfunction, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned,
+                        CUstream, void **a, void **) {
+    const uint8_t *surface = *(uint8_t **)a[0];
+    const long long pitch = *(long long *)a[1], row = *(int *)a[7];
+    uint8_t *y = *(uint8_t **)a[2], *u = *(uint8_t **)a[3], *v = *(uint8_t **)a[4];
+    const int w = *(int *)a[5], h = *(int *)a[6];
+    if (gx * bx * 4 < (unsigned)w || gy * by < (unsigned)h || gz * bz != 1) return 1;
+    for (int j = 0; j < h; j++) memcpy(y + (row * h + j) * w, surface + j * pitch, w);
+    for (int j = 0; j < h / 2; j++)
+        for (int i = 0; i < w / 2; i++) {
+            const uint8_t *uv = surface + (h + j) * pitch + 2 * i;
+            u[(row * (h / 2) + j) * (w / 2) + i] = uv[0], v[(row * (h / 2) + j) * (w / 2) + i] = uv[1];
+        }
+    return 0;
+}
+
+CUresult cuvidCreateVideoParser(CUvideoparser *made, CUVIDPARSERPARAMS *p) {
+    alive++;
+    *made = new Parser{*p, 0, 0, {}};
+    return 0;
+}
+CUresult cuvidDestroyVideoParser(CUvideoparser given) {
+    alive--;
+    delete (Parser *)given;
+    return 0;
+}
+CUresult cuvidParseVideoData(CUvideoparser given, CUVIDSOURCEDATAPACKET *packet) {
+    Parser &s = *(Parser *)given;
+    if (packet->flags & CUVID_PKT_ENDOFSTREAM) return s.put_out(0) ? 0 : 999;
+    const auto *data = (const uint8_t *)packet->payload;
+    unsigned sum = 7;
+    for (size_t i = 0; i < packet->payload_size; i++) sum += data[i];
+    const bool vp9 = s.p.CodecType == 10;
+    if (vp9 ? !s.surfaces : refreshes(data, packet->payload_size, s.p.CodecType))
+        if (!s.put_out(0) || !s.begin()) return 999;
+    if (!s.surfaces) return 0;
+    CUVIDPICPARAMS picture{s.next, sum};
+    s.next = (s.next + 1) % s.surfaces;
+    if (!s.p.pfnDecodePicture(s.p.pUserData, &picture)) return 999;
+    s.order.push_back({packet->timestamp, picture.index});
+    return s.put_out(vp9 ? 0 : HELD) ? 0 : 999;
+}
+
+CUresult cuvidCreateDecoder(CUvideodecoder *made, CUVIDDECODECREATEINFO *info) {
+    alive++;
+    *made = new Decoder{*info};
+    return 0;
+}
+CUresult cuvidDestroyDecoder(CUvideodecoder given) {
+    alive--;
+    const int mapped = ((Decoder *)given)->mapped;
+    delete (Decoder *)given;
+    return mapped ? 999 : 0;
+}
+CUresult cuvidDecodePicture(CUvideodecoder given, CUVIDPICPARAMS *picture) {
+    auto &d = *(Decoder *)given;
+    const int number = decoded++;
+    if (number == fail_at) return fault;
+    d.content[picture->index] = (uint8_t)picture->sum;
+    d.damaged[picture->index] = damaged_every && number % damaged_every == 0;
+    return 0;
+}
+CUresult cuvidGetDecodeStatus(CUvideodecoder given, int index, CUVIDGETDECODESTATUS *status) {
+    status->decodeStatus = ((Decoder *)given)->damaged[index] ? 8 + index % 2 : 2;
+    return 0;
+}
+CUresult cuvidMapVideoFrame64(CUvideodecoder given, int index, unsigned long long *surface, unsigned *pitch,
+                              CUVIDPROCPARAMS *) {
+    auto &d = *(Decoder *)given;
+    if (d.mapped++) return 205;
+    *pitch = (unsigned)(d.made.ulTargetWidth + 511) & ~511u;
+    const size_t luma = *pitch * d.made.ulTargetHeight;
+    auto *made = (uint8_t *)malloc(luma * 3 / 2);
+    memset(made, d.content[index], luma);
+    for (size_t i = 0; i < luma / 2; i++) made[luma + i] = (uint8_t)(d.content[index] + 1 + i % 2);
+    *surface = (unsigned long long)made;
+    return 0;
+}
+CUresult cuvidUnmapVideoFrame64(CUvideodecoder given, unsigned long long surface) {
+    ((Decoder *)given)->mapped--;
+    free((void *)surface);
+    return 0;
+}
+}

@@ -40,13 +40,13 @@ LEAST_CHUNK = 24  # packets: below, restarting a decoder costs more than another
 AHEAD = 2_500_000_000
 
 
-class Session(PooledSession, Protocol):
+class ChunkSession(PooledSession, Protocol):
     """An NVDEC session, as far as all kinds are alike."""
 
     path: str  # of the file that is being decoded, for errors
 
 
-SessionT = TypeVar("SessionT", bound=Session)
+SessionT = TypeVar("SessionT", bound=ChunkSession)
 ProgressT = TypeVar("ProgressT", bound=ChunkProgress)
 
 

@@ -25,7 +25,7 @@ _UNEXPECTED = 8  # pictures that one call may put out beyond those that its pack
 
 
 @dataclass(slots=True)
-class _Filling(ChunkProgress):
+class _NativeFilling(ChunkProgress):
     """A chunk, with the batches that its pictures go to."""
 
     group: int = 0  # of its packets in the session
@@ -35,7 +35,7 @@ class _Filling(ChunkProgress):
     admitted: bool = False  # whether there is room for the first of them
 
 
-class NativeNvdecDecoder(ChunkDecoder[NativeSession, _Filling]):
+class NativeNvdecDecoder(ChunkDecoder[NativeSession, _NativeFilling]):
     """See `ChunkDecoder`. Pictures count as damaged that the engine itself has found so, or has concealed."""
 
     def __init__(
@@ -71,15 +71,17 @@ class NativeNvdecDecoder(ChunkDecoder[NativeSession, _Filling]):
         finally:  # planes that nobody reads go back to the pool while they may still be written
             self._gpu.wait_event(session.gpu.record_event())
 
-    def _follows(self, chunk: Chunk[DecodedBatch], before: _Filling) -> bool:
+    def _follows(self, chunk: Chunk[DecodedBatch], before: _NativeFilling) -> bool:
         if not begins_anew(self.info.codec, chunk):
             return False
         first = chunk.first  # final, because all of the chunk's packets are there
         return first is not None and all(times.pts is not None and times.pts < first for times in before.times.values())
 
-    def _decode(self, session: NativeSession, chunk: Chunk[DecodedBatch], before: _Filling | None) -> _Filling:
+    def _decode(
+        self, session: NativeSession, chunk: Chunk[DecodedBatch], before: _NativeFilling | None
+    ) -> _NativeFilling:
         session.group = 1 - session.group
-        current = _Filling(chunk, {}, group=session.group)
+        current = _NativeFilling(chunk, {}, group=session.group)
         while packets := chunk.take(_BLOCK):
             before = self._run(session, self._packed(packets, current), before, current)
         if before is not None:  # a chunk may be too short to push out all frames of the one before
@@ -88,11 +90,11 @@ class NativeNvdecDecoder(ChunkDecoder[NativeSession, _Filling]):
             self._finish(session, before)
         return current
 
-    def _empty(self, session: NativeSession, before: _Filling) -> None:
+    def _empty(self, session: NativeSession, before: _NativeFilling) -> None:
         self._run(session, NOTHING, None, before, flush=True)
         self._finish(session, before)
 
-    def _packed(self, packets: list[VideoPacket], current: _Filling) -> Packets:
+    def _packed(self, packets: list[VideoPacket], current: _NativeFilling) -> Packets:
         """Returns packets for the library, and notes when their frames are shown."""
         times, serials, kept = [], [], []
         for packet in packets:
@@ -120,11 +122,11 @@ class NativeNvdecDecoder(ChunkDecoder[NativeSession, _Filling]):
         self,
         session: NativeSession,
         packets: Packets,
-        before: _Filling | None,
-        current: _Filling,
+        before: _NativeFilling | None,
+        current: _NativeFilling,
         *,
         flush: bool = False,
-    ) -> _Filling | None:
+    ) -> _NativeFilling | None:
         """Decodes packets of `current` into batches. Returns `before` while more of that chunk's frames are to come."""
         at, over = 0, False
         while not over:
@@ -143,7 +145,9 @@ class NativeNvdecDecoder(ChunkDecoder[NativeSession, _Filling]):
             )
         return before
 
-    def _note(self, session: NativeSession, produced: int, before: _Filling | None, current: _Filling) -> bool:
+    def _note(
+        self, session: NativeSession, produced: int, before: _NativeFilling | None, current: _NativeFilling
+    ) -> bool:
         """Notes the pictures that a call has put out. Returns whether there are some of `current`."""
         begun = False
         for picture in session.pictures[:produced]:
@@ -154,7 +158,7 @@ class NativeNvdecDecoder(ChunkDecoder[NativeSession, _Filling]):
             self._concealed += picture.damaged
         return begun
 
-    def _aim(self, session: NativeSession, filling: _Filling) -> None:
+    def _aim(self, session: NativeSession, filling: _NativeFilling) -> None:
         """Gives the session planes for a chunk's next pictures."""
         size = self._batch_size
         most = min(len(filling.frames) + len(filling.times) + _UNEXPECTED, size - 1 + MOST_AT_ONCE)
@@ -167,7 +171,7 @@ class NativeNvdecDecoder(ChunkDecoder[NativeSession, _Filling]):
                 target.planes[number][i] = plane.data_ptr()
         target.sets, target.capacity, target.filled = len(filling.sets), size, len(filling.frames)
 
-    def _hand_on(self, session: NativeSession, filling: _Filling) -> None:
+    def _hand_on(self, session: NativeSession, filling: _NativeFilling) -> None:
         """Hands on the batches that are full, and waits for room for the one that has begun."""
         while filling.frames:
             if not filling.admitted:
@@ -177,7 +181,7 @@ class NativeNvdecDecoder(ChunkDecoder[NativeSession, _Filling]):
                 return
             self._queue.put(filling.chunk, self._batch(session, filling))
 
-    def _batch(self, session: NativeSession, filling: _Filling) -> DecodedBatch:
+    def _batch(self, session: NativeSession, filling: _NativeFilling) -> DecodedBatch:
         """Returns the first batch that has begun."""
         size = self._batch_size
         frames, filling.frames = filling.frames[:size], filling.frames[size:]
@@ -186,7 +190,7 @@ class NativeNvdecDecoder(ChunkDecoder[NativeSession, _Filling]):
         lost = 0 if last is None else filling.lost(last)
         return DecodedBatch(filling.sets.pop(0), frames, lost, session.gpu.record_event())
 
-    def _finish(self, session: NativeSession, filling: _Filling) -> None:
+    def _finish(self, session: NativeSession, filling: _NativeFilling) -> None:
         """Puts out the last batch, when no more frames of the chunk come."""
         self._hand_on(session, filling)
         last = self._batch(session, filling) if filling.frames else None

@@ -1,4 +1,4 @@
-"""Builds and loads the library of decoder.cpp, which has a C interface and knows nothing of Python."""
+"""Builds and loads the library of decoder.cpp, which has a C interface and needs nothing of Python."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FLAGS = ("-std=c++17", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared")
 _REMEDY = "use --decode nvdec"
 
 
-class Settings(ctypes.Structure):
+class SessionSettings(ctypes.Structure):
     """Properties of a session."""
 
     _fields_ = (
@@ -56,7 +56,7 @@ class PacketArrays(ctypes.Structure):
     )
 
 
-class Picture(ctypes.Structure):
+class NativePicture(ctypes.Structure):
     """A picture that a call has put out."""
 
     serial: int
@@ -67,7 +67,7 @@ class Picture(ctypes.Structure):
 
 
 class Result(ctypes.Structure):
-    """What a call has done."""
+    """Counts of one call of `nd_decode`."""
 
     consumed: int
     produced: int
@@ -88,9 +88,9 @@ def build_library(path: Path, compiler: str, extra: Sequence[str] = ()) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as exc:
-        raise BackendError(f"the native decoder can't be built: {one_line(exc)}") from exc
+        raise BackendError(f"the native decoder can't be built by {compiler}: {one_line(exc)}") from exc
     if done.returncode:
-        raise BackendError(f"the native decoder can't be built: {done.stderr.strip() or compiler + ' failed'}")
+        raise BackendError(f"the native decoder can't be built by {compiler}: {done.stderr.strip()}")
 
 
 def load_library(path: Path, libcuda: str = DRIVER, libnvcuvid: str = NVCUVID) -> ctypes.CDLL:
@@ -99,9 +99,19 @@ def load_library(path: Path, libcuda: str = DRIVER, libnvcuvid: str = NVCUVID) -
         loaded = ctypes.CDLL(str(path))
     except OSError as exc:
         raise BackendError(f"the native decoder can't be loaded ({one_line(exc)}); {_REMEDY}") from exc
-    loaded.nd_create.argtypes, loaded.nd_create.restype = (POINTER(Settings), c_char_p, c_int), c_void_p
+    loaded.nd_create.argtypes, loaded.nd_create.restype = (POINTER(SessionSettings), c_char_p, c_int), c_void_p
     loaded.nd_decode.argtypes = (
-        *(c_void_p, POINTER(PacketArrays), c_int, c_int, c_int, c_void_p, POINTER(Target), POINTER(Picture), c_int),
+        *(
+            c_void_p,
+            POINTER(PacketArrays),
+            c_int,
+            c_int,
+            c_int,
+            c_void_p,
+            POINTER(Target),
+            POINTER(NativePicture),
+            c_int,
+        ),
         POINTER(Result),
     )
     loaded.nd_error.argtypes, loaded.nd_error.restype = (c_void_p,), c_char_p

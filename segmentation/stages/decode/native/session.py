@@ -66,12 +66,12 @@ class NativeSession:
         self.path = ""  # of the file that is being decoded, for errors
         self.group = 0  # of the last chunk
         self.targets = (native.Target * 2)()
-        self.pictures = (native.Picture * _MOST_PICTURES)()  # of the last call
+        self.pictures = (native.NativePicture * _MOST_PICTURES)()  # of the last call
         self._result = native.Result()
         self._begun = False  # whether a picture has come: the first packets create the hardware decoder
         layout = FORMATS[stream_format.pix_fmt.replace("yuvj", "yuv")]
         deep = layout.bits > 8
-        settings = native.Settings(
+        settings = native.SessionSettings(
             codec=CODEC_NUMBERS[NVDEC_CODECS[stream_format.codec]],
             width=stream_format.width,
             height=stream_format.height,

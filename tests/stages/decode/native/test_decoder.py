@@ -33,12 +33,13 @@ Shown = tuple[int, int, list[int]]
 
 @pytest.fixture(autouse=True)
 def driver() -> Iterator[Any]:
-    """The stand-in, without faults; in the end it has no sessions left."""
+    """The stand-in, without faults; in the end it has no more sessions than before."""
     made = stand_in_driver()
+    before = made.stand_in_alive()
     made.stand_in_faults(-1, 0, 0, -1)
     yield made
     made.stand_in_faults(-1, 0, 0, -1)
-    assert made.stand_in_alive() == 0
+    assert made.stand_in_alive() == before
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +117,7 @@ def test_sessions_go_from_file_to_file(clip: Path, driver: Any) -> None:
 
 @pytest.mark.parametrize(
     ("number", "error", "match"),
-    [(999, InputError, "can't decode it .cuvidDecodePicture returned error 999.; use --decode pyav"),
+    [(801, InputError, r"can't decode it .cuvidDecodePicture returned error 801.; use --decode pyav"),
      (2, DeviceMemoryError, "memory is full")],
 )  # fmt: skip
 def test_errors_of_the_driver_are_said(clip: Path, driver: Any, number: int, error: Any, match: str) -> None:
@@ -153,7 +154,7 @@ def test_without_its_library_the_plan_says_what_to_do(tmp_path: Path, monkeypatc
     (tmp_path / "damaged.so").write_bytes(b"text")
     with pytest.raises(BackendError, match=r"can't be loaded .*; use --decode nvdec"):
         library.load_library(tmp_path / "damaged.so")
-    with pytest.raises(BackendError, match=r"can't be built: .*no-such-compiler"):
+    with pytest.raises(BackendError, match=r"can't be built by no-such-compiler: No such file"):
         library.build_library(tmp_path / "new.so", "no-such-compiler")
 
 

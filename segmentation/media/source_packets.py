@@ -61,7 +61,8 @@ class SourcePackets:
             yield from self._packets()
         finally:
             if may_step(self._container.format):  # others state their streams at their beginning
-                self.late = late_streams(self._container)
+                with suppress(AssertionError):  # PyAV's: of an iteration that was left, the container is closed by now
+                    self.late = late_streams(self._container)
 
     def _packets(self) -> Iterator[Packet[Stream]]:
         if self._clock is None:

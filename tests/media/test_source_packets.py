@@ -60,3 +60,13 @@ def test_packets_before_damage_are_yielded(tmp_path: Path) -> None:
         for packet in SourcePackets(Damaged(), given[0].stream):  # type: ignore[arg-type]
             found.append(packet)
     assert found == given
+
+
+def test_an_iteration_may_be_left_after_its_container_is_closed(tmp_path: Path) -> None:
+    path = Synthetic(codec="libx264", pts=range(10)).write(tmp_path / "a.ts")
+    with open_input(str(path)) as container:
+        packets = SourcePackets(container, container.streams.video[0])
+        iterator = iter(packets)
+        assert next(iterator).is_keyframe
+    iterator.close()  # type: ignore[attr-defined]
+    assert not packets.late

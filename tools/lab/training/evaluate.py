@@ -28,6 +28,7 @@ from held_out import PORTRAIT, Candidates, Figures, Item, Network, measure, read
 import onnxruntime as ort
 from circumstances import ROOT, circumstances
 from label import cached
+from teachers import TEACHERS
 from truth import HERE
 
 from segmentation.models.model import BUILT_IN, Model
@@ -128,6 +129,9 @@ def main() -> None:
             raise SystemExit(
                 f"{len(missing)} pictures are not in {options.cache}: python tools/lab/training/label.py labels them"
             )
+        taken = sorted({*TEACHERS, "vote"} & set(networks))
+        if taken:
+            raise SystemExit(f"{', '.join(taken)}: a teacher is called so; give the network another name")
         networks[Path(PORTRAIT).stem] = Network(options.shared / PORTRAIT)
     candidates = Candidates(networks, options.shared, options.cache, options.refine, options.teachers)
     for line in inconsistent(items):

@@ -85,7 +85,7 @@ class _Translation:
         found: list[float] = self._constants[name].float().flatten().tolist()
         return found
 
-    def convolution(self, inputs: Sequence[str], attributes: dict[str, Any]) -> _Call:
+    def convolution(self, inputs: Sequence[str], attributes: _Attributes) -> _Call:
         top, left, bottom, right = attributes.get("pads", [0, 0, 0, 0])
         if attributes.get("auto_pad", b"NOTSET") != b"NOTSET" or (top, left) != (bottom, right):
             raise _UnknownError("pads")
@@ -96,13 +96,13 @@ class _Translation:
             how.pop()
         return CONVOLUTION, (self._node(inputs[0]), self._node(inputs[1]), *how)
 
-    def clip(self, inputs: Sequence[str], attributes: dict[str, Any]) -> _Call:
+    def clip(self, inputs: Sequence[str], attributes: _Attributes) -> _Call:
         if len(inputs) != 3 or not all(inputs):
             raise _UnknownError("bounds")
         (least,), (most,) = map(self._numbers, inputs[1:])
         return _HARDTANH, (self._node(inputs[0]), least, most)
 
-    def resize(self, inputs: Sequence[str], attributes: dict[str, Any]) -> _Call:
+    def resize(self, inputs: Sequence[str], attributes: _Attributes) -> _Call:
         if len(inputs) != 3:
             raise _UnknownError("sizes")
         batch, channels, *scales = self._numbers(inputs[2])
@@ -116,37 +116,38 @@ class _Translation:
                 return _BILINEAR, (self._node(inputs[0]), None, False, scales)
         raise _UnknownError("mode")
 
-    def mean(self, inputs: Sequence[str], attributes: dict[str, Any]) -> _Call:
+    def mean(self, inputs: Sequence[str], attributes: _Attributes) -> _Call:
         if len(inputs) != 1 or "axes" not in attributes:
             raise _UnknownError("axes")
         return MEAN, (self._node(inputs[0]), attributes["axes"], bool(attributes.get("keepdims", 1)))
 
-    def pool(self, inputs: Sequence[str], attributes: dict[str, Any]) -> _Call:
+    def pool(self, inputs: Sequence[str], attributes: _Attributes) -> _Call:
         return MEAN, (self._node(inputs[0]), [2, 3], True)
 
-    def cast(self, inputs: Sequence[str], attributes: dict[str, Any]) -> _Call:
+    def cast(self, inputs: Sequence[str], attributes: _Attributes) -> _Call:
         if attributes["to"] not in _DTYPES:
             raise _UnknownError("type")
         return CONVERSION, (self._node(inputs[0]), _DTYPES[attributes["to"]])
 
-    def concatenation(self, inputs: Sequence[str], attributes: dict[str, Any]) -> _Call:
+    def concatenation(self, inputs: Sequence[str], attributes: _Attributes) -> _Call:
         return torch.ops.aten.cat.default, ([self._node(name) for name in inputs], attributes["axis"])
 
-    def add(self, inputs: Sequence[str], attributes: dict[str, Any]) -> _Call:
+    def add(self, inputs: Sequence[str], attributes: _Attributes) -> _Call:
         return SUM, (self._node(inputs[0]), self._node(inputs[1]))
 
-    def relu(self, inputs: Sequence[str], attributes: dict[str, Any]) -> _Call:
+    def relu(self, inputs: Sequence[str], attributes: _Attributes) -> _Call:
         return RELU, (self._node(inputs[0]),)
 
-    def softmax(self, inputs: Sequence[str], attributes: dict[str, Any]) -> _Call:
+    def softmax(self, inputs: Sequence[str], attributes: _Attributes) -> _Call:
         return torch.ops.aten.softmax.int, (self._node(inputs[0]), attributes.get("axis", -1))
 
-    def sigmoid(self, inputs: Sequence[str], attributes: dict[str, Any]) -> _Call:
+    def sigmoid(self, inputs: Sequence[str], attributes: _Attributes) -> _Call:
         return torch.ops.aten.sigmoid.default, (self._node(inputs[0]),)
 
 
+_Attributes = dict[str, Any]  # of an ONNX node, by name
 _Call = tuple[Callable[..., Any], tuple[Any, ...]]  # an operator and its arguments
-_OPERATORS: dict[str, Callable[[_Translation, Sequence[str], dict[str, Any]], _Call]] = {
+_OPERATORS: dict[str, Callable[[_Translation, Sequence[str], _Attributes], _Call]] = {
     "Add": _Translation.add,
     "Cast": _Translation.cast,
     "Clip": _Translation.clip,

@@ -3,8 +3,8 @@
     python tools/build_native.py
     python tools/lab/experiments/native_decoder.py VIDEO --work DIR --cases alone,one,files,clips --seconds 60
 
-VIDEO is repeated to the lengths that are needed, at 1080p with a keyframe every second. Nothing is encoded. Prints a
-line for each case and decoder, and writes all rounds to DIR/native-decoder.json.
+VIDEO is repeated to the lengths that are needed, at 1080p with a keyframe every second. Nothing is encoded. Prints each
+result, and writes them to DIR/native-decoder.json.
 """
 
 from __future__ import annotations
@@ -107,12 +107,13 @@ def main() -> None:
     for _ in range(ROUNDS):
         for case in given.cases.split(","):
             for name in DECODERS:
-                if time.perf_counter() < end:
-                    rounds[case][name].append(measured(lambda case=case, name=name: getattr(bench, case)(name)))
-    (given.work / "native-decoder.json").write_text(json.dumps(rounds, indent=1) + "\n", encoding="utf-8")
-    for case, found in rounds.items():
-        for name, all_ in found.items():
-            print(f"{case}, {name}: {[one['fps'] for one in all_]} fps, CPU {[one['cpu'] for one in all_]}")
+                if time.perf_counter() > end:
+                    return
+                found = measured(lambda case=case, name=name: getattr(bench, case)(name))
+                print(f"{case}, {name}: {found['fps']} fps, CPU {found['cpu']}", flush=True)
+                rounds[case][name].append(found)
+                text = json.dumps(rounds, indent=1) + "\n"
+                (given.work / "native-decoder.json").write_text(text, encoding="utf-8")  # what is cut off leaves some
 
 
 if __name__ == "__main__":

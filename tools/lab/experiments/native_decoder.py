@@ -28,7 +28,6 @@ from clips import make_clip
 
 from segmentation import Config, Segmenter
 from segmentation.frames import FORMATS
-from segmentation.gpu.context import Gpu
 from segmentation.media.opening.probe import probe
 from segmentation.media.opening.stream_properties import working_format
 from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS, Implementation
@@ -44,6 +43,8 @@ class Bench:
     """What each case needs, made once."""
 
     def __init__(self, video: str, work: Path) -> None:
+        from segmentation.gpu.context import Gpu  # --help needs no GPU
+
         def clip(frames: int) -> Path:
             return make_clip(video, frames, (1920, 1080), work, gop=30, rate=30, encode=min(600, frames))
 

@@ -22,7 +22,7 @@ from segmentation.cli.main import main
 from segmentation.options.config import OPTIONS
 
 REPORT = (
-    "input output also parts frames damaged retimed left_out inferred found unknown received dropped reconnects "
+    "input output also parts frames damaged retimed left_out late inferred found unknown received dropped reconnects "
     "repeated unsent latency doubtful counts complete seconds fps plan stages workers pieces redone verified"
 ).split()
 

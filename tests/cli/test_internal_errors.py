@@ -22,7 +22,7 @@ from segmentation.live.decoding import ConnectionDecoder
 from segmentation.stages.postprocess.opencv import OpenCVPostprocessor
 
 STAGES = [
-    "pipeline.composite_step:CompositeStep.__call__",
+    "pipeline.run:Run._copied",
     "stages.decode.pyav:PyAVDecoder.__iter__",
     "stages.preprocess.opencv:OpenCVPreprocessor.__call__",
     "stages.encode.pyav:PyAVEncoder.encode",

@@ -152,8 +152,9 @@ class PendingFile:
         """
         own = self._descriptor is None  # an interrupt may have come between the file and its descriptor
         if self._descriptor is not None:
-            with suppress(OSError), open(os.devnull, "rb") as nothing:
+            with suppress(OSError):
                 own = is_at(self.path, self._descriptor)
+            with suppress(OSError), open(os.devnull, "rb") as nothing:  # there may be no descriptor left for it
                 os.dup2(nothing.fileno(), self._descriptor, inheritable=False)
         if own:
             with suppress(OSError):  # in a folder that can't be written there is nothing to remove

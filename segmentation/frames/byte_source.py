@@ -218,6 +218,16 @@ def pipe_opener(path: str, flags: int) -> int:
     raise OSError(errno.EINVAL, "is no named pipe any more", path)
 
 
+def waitless_pipe(path: str, flags: int) -> int:
+    """Opens a named pipe for reading, for `open()`, without a wait for its writer. Raises `OSError`.
+
+    `PipeSource` waits for the bytes, and can be stopped.
+    """
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    os.set_blocking(descriptor, True)
+    return descriptor
+
+
 def name_of(file: object) -> str:
     """Returns the name of a file object for messages, such as `<stdin>`."""
     name = getattr(file, "name", None)

@@ -14,7 +14,7 @@ from typing import BinaryIO, Literal, TypeAlias
 from urllib.parse import quote, urlsplit
 
 from segmentation.errors import ConfigError, InputError, hide_secrets
-from segmentation.frames.byte_source import ByteSource, FileSource, PipeSource, is_fifo, name_of
+from segmentation.frames.byte_source import ByteSource, FileSource, PipeSource, is_fifo, name_of, waitless_pipe
 from segmentation.frames.picture_names import is_sequence
 
 Input: TypeAlias = str | Path | bytes | BinaryIO
@@ -136,13 +136,13 @@ def source_of(given: Input | Source, stop: threading.Event) -> Source:
 def opened(source: Source, stop: threading.Event) -> Iterator[Source]:
     """Yields a named pipe as the bytes that come out of it, and any other source as it is.
 
-    Opening a pipe waits for its writer. Raises `InputError` where it can't be opened.
+    Raises `InputError` where the pipe can't be opened.
     """
     if source.kind != "file" or not is_fifo(source.text):
         yield source
         return
     try:
-        file = open(source.text, "rb", buffering=0)  # noqa: SIM115
+        file = open(source.text, "rb", buffering=0, opener=waitless_pipe)  # noqa: SIM115
     except OSError as exc:
         raise InputError(f"{source.text}: cannot be opened ({exc.strerror})") from exc
     with file:

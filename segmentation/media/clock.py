@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import count, islice, pairwise
@@ -237,10 +237,10 @@ class Clock(Generic[PacketT]):
                 own.append(self._raw(further))
             elif others.get(further.stream_index, 0) is None:
                 others[further.stream_index] = self._raw(further)
-            if len(own) > _STEADY and None not in others.values() and (others and not self._is_apart(own[0], others)):
+            apart = self._is_apart(own[0], others) if others else self._jump(own) > 0
+            if len(own) > _STEADY and None not in others.values() and not apart:
                 return None
-        far = self._seconds(_GAP)
-        wrong = next((n for n, (before, at) in enumerate(pairwise(own), 1) if abs(at - before) > far), 0)
+        wrong = self._jump(own)
         if not 0 < wrong <= len(own) - _STEADY:
             return None
         if others and (self._is_apart(own[wrong], others) or not self._is_apart(own[0], others)):
@@ -248,6 +248,11 @@ class Clock(Generic[PacketT]):
         if not others and wrong >= _STEADY:
             return None
         return own[wrong] - wrong * self._length(packet, self._tracks[stream])
+
+    def _jump(self, times: Sequence[int]) -> int:
+        """Returns the number of the first time that is far from the one before, 0 for none."""
+        far = self._seconds(_GAP)
+        return next((n for n, (before, at) in enumerate(pairwise(times), 1) if abs(at - before) > far), 0)
 
     def _is_apart(self, at: int, others: Mapping[int, int | None]) -> bool:
         """Returns whether a time is far from those of all other streams, as far as these are known."""

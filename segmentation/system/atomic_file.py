@@ -150,14 +150,15 @@ class PendingFile:
 
         From then on `address` leads to nothing: FFmpeg may open it once more while it closes the file.
         """
-        own = self._descriptor is None  # an interrupt may have come between the file and its descriptor
+        with suppress(OSError):  # in a folder that can't be written there is nothing to remove
+            # An interrupt may have come between the file and its descriptor.
+            if self._descriptor is None or is_at(self.path, self._descriptor):
+                self.path.unlink(missing_ok=True)
         if self._descriptor is not None:
-            with suppress(OSError):
-                own = is_at(self.path, self._descriptor)
-            with suppress(OSError), open(os.devnull, "rb") as nothing:  # there may be no descriptor left for it
+            with suppress(OSError), open(os.devnull, "rb") as nothing:
                 os.dup2(nothing.fileno(), self._descriptor, inheritable=False)
-        if own:
-            with suppress(OSError):  # in a folder that can't be written there is nothing to remove
+        if not LOCKS:  # Windows, which removes no open file
+            with suppress(OSError):
                 self.path.unlink(missing_ok=True)
 
     def _temporary(self) -> Path:

@@ -62,7 +62,6 @@ class PyAVDecoder(Decoder):
         self._timeline = Timeline(info, config)
         self._messages = MessageReader(info)
         self._resized = self._recolored = False
-        self._constancy = Constancy(info, self._differ)
         self._lost = 0  # packets that can't be decoded
 
     @staticmethod
@@ -134,7 +133,7 @@ class PyAVDecoder(Decoder):
     def _decode(self, container: InputContainer, stream: VideoStream) -> Iterator[tuple[VideoFrame, int | None]]:
         """Yields frames with their pts. Decodes packet by packet, so that a bad packet costs its own frame alone."""
         reorder = Reorder() if self.info.decoding_times else None
-        awaited = AwaitedFrames()
+        awaited, constancy = AwaitedFrames(), Constancy(self.info, self._differ)
         frames = broken = 0
         end = Fraction(0)
         for packet in self._packets(container, stream):
@@ -151,7 +150,7 @@ class PyAVDecoder(Decoder):
             finally:
                 self.damaged = self._lost + broken
             if decoded:
-                self._constancy.check_aspect(stream.codec_context.sample_aspect_ratio)
+                constancy.check_aspect(stream.codec_context.sample_aspect_ratio)
             for frame in decoded:
                 if frame.is_corrupt and frames == broken == 0 and self.info.codec in CONCEALED:
                     continue  # of a group whose beginning is missing
@@ -160,7 +159,7 @@ class PyAVDecoder(Decoder):
                 pts = frame.pts if reorder is None else reorder.next()
                 end = max(end, ((pts or 0) + self._length(frame)) * self.info.time_base)
                 awaited.take(frame)
-                self._constancy.check_turn(frame.rotation)
+                constancy.check_turn(frame.rotation)
                 yield frame, pts
         whole = self._timeline.first is None
         lost = max(self._lost, missing(self.info, frames, end, self.source, whole=whole))

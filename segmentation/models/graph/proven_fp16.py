@@ -9,10 +9,10 @@ from segmentation.models.model import Model
 
 # SHA-256 of the file, and the sizes (height, width) of its input.
 PROVEN = {
-    "7b093706751646f915ed2cdc1b076c39bde601d4412cc9da15d26cc493a266ac": (  # person
+    "4dc871e3a9a6fe6a10ebabc381fd59bcc8d2313d1c7ee761958313276ea22d7a": (  # person
         *((192, 336), (224, 288), (256, 256), (288, 224), (336, 192)),
     ),
-    "acf07a670dbd299fd7cadbeefd565380865cea45fabc173bd0994da95e65743c": (  # person-hq
+    "ec8e068b6f05f6bcdc7fdb01d13c75478ece4b38b6121e5ba0b84b4b531f8fcc": (  # person-hq
         *((272, 480), (320, 416), (368, 368), (416, 320), (480, 272)),
     ),
 }

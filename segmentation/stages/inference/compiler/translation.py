@@ -89,9 +89,13 @@ class _Translation:
         top, left, bottom, right = attributes.get("pads", [0, 0, 0, 0])
         if attributes.get("auto_pad", b"NOTSET") != b"NOTSET" or (top, left) != (bottom, right):
             raise _UnknownError("pads")
-        how: list[Any] = [None, *(attributes.get(key, [1, 1]) for key in ("strides", "dilations"))]
-        how = [self._node(inputs[2]) if len(inputs) > 2 else None, how[1], [top, left], how[2]]
-        how.append(attributes.get("group", 1))
+        how: list[Any] = [
+            self._node(inputs[2]) if len(inputs) > 2 else None,
+            attributes.get("strides", [1, 1]),
+            [top, left],
+            attributes.get("dilations", [1, 1]),
+            attributes.get("group", 1),
+        ]
         while how and how[-1] == _DEFAULTS[len(how) - 1]:
             how.pop()
         return CONVOLUTION, (self._node(inputs[0]), self._node(inputs[1]), *how)

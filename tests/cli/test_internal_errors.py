@@ -87,13 +87,16 @@ def test_v_shows_where(how: tuple[str, ...], inputs: Path, tmp_path: Path, monke
 
 @pytest.mark.parametrize(
     ("how", "place", "fault"),
-    [
-        (("--encode", "x264-segments"), ENCODERS, ABORT_ENCODERS),
-        (("--jobs", "3", "--encode", "x264-segments"), ENCODERS, ABORT_ENCODERS),
-        (("--processes", "2"), STAGES[0], ABORT),
-        (("--workers", "local:2"), STAGES[0], ABORT),
-    ],
-    ids=["encoder", "encoders", "process", "worker"],
+    first(
+        2,
+        [
+            (("--encode", "x264-segments"), ENCODERS, ABORT_ENCODERS),
+            (("--workers", "local:2"), STAGES[0], ABORT),
+            (("--processes", "2"), STAGES[0], ABORT),
+            (("--jobs", "3", "--encode", "x264-segments"), ENCODERS, ABORT_ENCODERS),
+        ],
+    ),
+    ids=["encoder", "worker", "process", "encoders"],
 )
 def test_a_child_process_that_dies(
     how: tuple[str, ...], place: str, fault: str, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -42,7 +42,7 @@ def test_from_pipe_to_pipe(name: str, tmp_path: Path, expected: Path) -> None:
     assert same_packets(packets(out, "audio"), packets(expected, "audio"))
 
 
-@pytest.mark.parametrize("container", first(2, ["matroska", "y4m", "mpegts", "nut"]))
+@pytest.mark.parametrize("container", first(1, ["matroska", "y4m", "mpegts", "nut"]))
 def test_each_format_comes_in_and_goes_out(container: str, tmp_path: Path, expected: Path) -> None:
     made = piped(SAMPLE, "-", "-o", "-", "--format", container, *FEW)
     assert made.returncode == 0

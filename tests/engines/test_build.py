@@ -457,7 +457,7 @@ def test_a_folder_that_may_not_be_written(rtx: Variant) -> None:
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     first(
-        6,
+        3,
         [
             (["person", "-o", "p.plan"], "the name of an engine ends in .engine"),
             (["person", "-o", "nowhere/p.engine"], "the folder nowhere does not exist"),

@@ -115,7 +115,7 @@ ALIKE = (  # what is special about them other tests show too
 USUAL = [name for name in VIDEOS if name not in LONG + ALIKE]
 
 
-@pytest.mark.parametrize("name", first(8, [*USUAL, *LONG, *ALIKE]))
+@pytest.mark.parametrize("name", first(4, [*USUAL, *LONG, *ALIKE]))
 def test_video(name: str, corpus: Path, tmp_path: Path) -> None:
     expected, source, target = VIDEOS[name], corpus / name, tmp_path / "out.mp4"
     limit = ("--max-frames", str(expected.limit)) if expected.limit else ()
@@ -148,7 +148,7 @@ def test_refused(name: str, corpus: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("name", "suffix", "codec", "pix_fmt"), first(3, OTHERS))
+@pytest.mark.parametrize(("name", "suffix", "codec", "pix_fmt"), first(1, OTHERS))
 def test_other_containers(
     name: str, suffix: str, codec: str | None, pix_fmt: str, corpus: Path, tmp_path: Path
 ) -> None:

@@ -36,7 +36,7 @@ CHAPTERS = ((0.0, 0.5, "first"), (0.5, 1.0, "second"))
 
 @pytest.mark.parametrize("full", [False, True], ids=["limited", "full"])
 @pytest.mark.parametrize(
-    "pix_fmt", first(2, ["yuv420p", "yuv422p10le", "yuv444p", "yuv422p", "yuv420p10le", "yuv444p10le"])
+    "pix_fmt", first(1, ["yuv422p10le", "yuv420p", "yuv444p", "yuv422p", "yuv420p10le", "yuv444p10le"])
 )  # fmt: skip
 def test_kept_pixels_are_bit_identical(pix_fmt: str, full: bool, tmp_path: Path) -> None:
     frames = real_frames(SAMPLE, 4, size=(426, 240), pix_fmt=pix_fmt)
@@ -71,13 +71,13 @@ def test_kept_pixels_of_compressed_video(rotation: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pix_fmt", "codec", "expected"),
     first(
-        6,
+        4,
         [
             ("yuvj422p", "mjpeg", "yuvj422p"),
-            ("gray", "ffv1", "yuv420p"),
             ("gray10le", "ffv1", "yuv420p10le"),
             ("bgr0", "ffv1", "yuv444p"),
             ("gbrp", "libx264rgb", "yuv444p"),
+            ("gray", "ffv1", "yuv420p"),
             ("gbrp10le", "ffv1", "yuv444p10le"),
             ("yuv411p", "ffv1", "yuv444p"),
             ("yuv440p", "ffv1", "yuv444p"),
@@ -238,7 +238,7 @@ def test_cover_picture_is_left_out_with_a_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv", pytest.param(".mov", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("first", ["2.5", "9.4", *(pytest.param(t, marks=pytest.mark.slow) for t in ("0", "7.01"))])
+@pytest.mark.parametrize("first", first(1, ["9.4", "2.5", "0", "7.01"]))
 def test_start_and_duration(first: str, suffix: str, people: Path, tmp_path: Path) -> None:
     source, target = people, tmp_path / f"out{suffix}"
     result = cli("--json", "--start", first, "--duration", "0.5", "-o", target, source)
@@ -335,7 +335,7 @@ def test_broadcast_clock(clock: float, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "size", [(1, 1), (35, 17), *(pytest.param(s, marks=pytest.mark.slow) for s in ((2, 2), (1, 33), (16, 9)))]
+    "size", [(35, 17), *(pytest.param(s, marks=pytest.mark.slow) for s in ((1, 1), (2, 2), (1, 33), (16, 9)))]
 )
 @pytest.mark.parametrize(
     ("suffix", "codec"), first(2, [(".mkv", "ffv1"), (".mp4", "h264"), (".mp4", "hevc"), (".webm", "av1")])

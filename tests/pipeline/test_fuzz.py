@@ -116,7 +116,7 @@ def wholes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return {name: make(folder / name).read_bytes() for name, make in KINDS.items()}
 
 
-@pytest.mark.parametrize("seed", first(2, range(120)))
+@pytest.mark.parametrize("seed", first(1, range(120)))
 def test_changed_files(seed: int, wholes: dict[str, bytes], tmp_path: Path) -> None:
     dice = random.Random(seed)
     (tmp_path / "in" / SEGMENT).parent.mkdir(parents=True)

@@ -69,7 +69,7 @@ VIDEOS: dict[str, tuple[str, Synthetic]] = {
 }
 
 
-@pytest.fixture(params=first(len(VIDEOS) // 2, VIDEOS))
+@pytest.fixture(params=first(len(VIDEOS) // 4, VIDEOS))
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return made(request.param, tmp_path)
 

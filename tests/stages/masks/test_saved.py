@@ -93,7 +93,7 @@ def test_a_track_is_what_the_network_found(made: Path) -> None:
 @pytest.mark.parametrize(
     "options",
     first(
-        4,
+        2,
         [
             {},
             {"effect": "mask"},
@@ -254,7 +254,7 @@ def gone(path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "options", "hint"),
     first(
-        4,
+        2,
         [
             (None, {}, "ends where the video's next frame is at 1.333 s; it was saved from astronaut.mp4"),
             (cut_off, {"max_frames": 40}, "ends where the video's next frame is at|is damaged: its mask at"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import logging
 import os
 import signal
@@ -11,7 +10,6 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from segmentation.cli.arguments import config_from, options_from, parse
@@ -28,20 +26,16 @@ from segmentation.cli.console import (
 from segmentation.cli.inputs.batch import JobBatch
 from segmentation.cli.inputs.find_inputs import FoundInput, Inputs, find_inputs, paced
 from segmentation.cli.inputs.input_threads import stuck
-from segmentation.cli.inputs.jobs import Job, jobs_at_a_time, longest_first, make_jobs
+from segmentation.cli.inputs.jobs import Job, longest_first, make_jobs
 from segmentation.cli.inputs.standard_streams import check_stdout
+from segmentation.cli.plan import describe_plan, parallelism_of
 from segmentation.cli.signals import finish_on_signals
 from segmentation.errors import ConfigError, hide_secrets, reported
 from segmentation.frames.source import named
-from segmentation.live.reader import probe_any
-from segmentation.options.access import access_of
 from segmentation.options.command import Arguments
 from segmentation.options.config import Config
 from segmentation.options.project import with_project
-from segmentation.pipeline.opened_run import choose
-from segmentation.pipeline.output_paths import NAME, check_live
-from segmentation.pipeline.planning.machine import machine
-from segmentation.pipeline.resources import Resources
+from segmentation.pipeline.output_paths import NAME
 from segmentation.sessions.session import Segmenter
 from segmentation.sessions.status_server import Control, StatusServer
 from segmentation.system.atomic_file import discard_all
@@ -95,7 +89,7 @@ def _run(options: Arguments, stdout: Stdout) -> int:
     if config.anonymize is not None and options_from(options).get("effect") == "blur":
         log.warning("--anonymize covers in black, since faces may be computed back from --effect blur")
     if options.plan:
-        stdout.print(_plan(config, options))
+        stdout.print(describe_plan(config, options, _inputs(options) if options.inputs else Inputs()))
         return 0
     check_stdout(options.output, config, json=options.json)
     inputs = _inputs(options)
@@ -117,15 +111,16 @@ def _process(
     """Processes all jobs, or those before a signal; returns the exit code. Raises `SegmentationError`."""
     codes: list[int] = []
     with finish_on_signals() as received, suppress(KeyboardInterrupt):
-        segmenter = _session(options, config)
+        parallelism = parallelism_of(options, config, jobs)
+        segmenter = _session(options, config, parallelism.processes)
         batch = JobBatch(
             segmenter=segmenter,
             received=received,
             stdout=stdout,
             json=options.json,
-            at_a_time=_at_a_time(segmenter, options.processes, config, jobs)
-            if options.jobs == "auto"
-            else options.jobs,
+            at_a_time=parallelism.jobs
+            if isinstance(segmenter, Segmenter) or options.jobs != "auto"
+            else 2 * segmenter.size,  # workers need some that wait for them
             skip_existing=options.skip_existing,
             quiet=options.quiet,
             timeout=options.timeout,
@@ -141,27 +136,19 @@ def _process(
     return received.exit_code or next((code for code in codes if code), 0)
 
 
-def _session(options: Arguments, config: Config) -> Segmenter | Workers:
+def _session(options: Arguments, config: Config, processes: int) -> Segmenter | Workers:
     """Returns what runs the jobs. Raises `SegmentationError`."""
-    if options.processes != 1:
+    if processes != 1:
         if options.workers:
             raise ConfigError("--processes makes whole runs, and --workers pieces of them: choose one of the two")
         from segmentation.sessions.processes import Processes  # likewise
 
-        return Processes(options.processes, config)
+        return Processes(processes, config)
     if not options.workers:
         return Segmenter(config)
     from segmentation.scale.coordinator import Workers  # starts without workers need not wait for it
 
     return Workers(options.workers, config, exact=options.exact)
-
-
-def _at_a_time(segmenter: Segmenter | Workers, processes: int, config: Config, jobs: Sequence[Job]) -> int:
-    """Returns how many inputs are under way at a time. Workers need some that wait for them."""
-    if not isinstance(segmenter, Segmenter):
-        return 2 * segmenter.size
-    # No live source ends by itself, so that others would wait for ever.
-    return max(processes * jobs_at_a_time(config), sum(job.source.is_live for job in jobs))
 
 
 def _status(options: Arguments, config: Config, batch: JobBatch) -> AbstractContextManager[object]:
@@ -195,20 +182,3 @@ def _inputs(options: Arguments) -> Inputs:
     if options.pace:
         inputs.sources = [paced(source) for source in inputs.sources]
     return inputs
-
-
-def _plan(config: Config, options: Arguments) -> str:
-    """Returns what would serve each stage, for the first input if one is given, as text or as JSON."""
-    info = None
-    if options.inputs:
-        inputs = _inputs(options)
-        if not inputs.sources:
-            raise inputs.missing[0][1]
-        job = make_jobs(inputs.sources, options.output, config)[0]
-        config = replace(config, **job.options)
-        check_live(job.source, config)
-        info = probe_any(job.source, access_of(config))
-        if info.live is not None:
-            info.live.close()
-    plan = choose(Resources(config), config, info).plan
-    return json.dumps(plan.names()) if options.json else "\n".join([*machine(config), str(plan)])

@@ -13,12 +13,12 @@ from typing import get_args
 from platformdirs import user_state_path
 
 from segmentation.cli.console import ConsoleHandler, checks_stdout, fail, lines_as, say
-from segmentation.cli.inputs.jobs import jobs_at_a_time
 from segmentation.errors import BackendError, ConfigError, one_line, reported
 from segmentation.options.command import LogFormat, is_workers
 from segmentation.options.config import Config
 from segmentation.options.keywords import FrameOptions
 from segmentation.options.times import seconds
+from segmentation.pipeline.planning.parallelism import choose_parallelism
 from segmentation.system.notify import notify
 
 _PROGRAM = "segmentation serve"
@@ -53,7 +53,7 @@ def _run(options: argparse.Namespace) -> int:
             work=options.work,
             files=options.files,
             token=_token(options.token_file),
-            jobs=options.jobs or jobs_at_a_time(config),
+            jobs=options.jobs or choose_parallelism(config).jobs,
             workers=options.workers,
             limits=limits,
             longest_upload=options.max_upload,

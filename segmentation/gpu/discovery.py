@@ -68,6 +68,20 @@ def find_gpu(index: int = 0) -> GpuInfo | None:
     return GpuInfo(name.value.decode(errors="replace"), (major.value, minor.value))
 
 
+def gpu_memory() -> int:
+    """Returns the bytes of the smallest GPU that the driver shows; 0 if there is none."""
+    return min((_memory(number) for number in takewhile(find_gpu, count())), default=0)
+
+
+def _memory(index: int) -> int:
+    try:
+        cuda, device, size = ctypes.CDLL(DRIVER), ctypes.c_int(), ctypes.c_size_t()
+        found = cuda.cuDeviceGet(ctypes.byref(device), index) or cuda.cuDeviceTotalMem_v2(ctypes.byref(size), device)
+    except (OSError, AttributeError):
+        return 0
+    return 0 if found else size.value
+
+
 def device_index(config: Config) -> int:
     """Returns the number of the GPU that `config.device` names.
 

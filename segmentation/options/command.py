@@ -9,10 +9,6 @@ from segmentation.options.table import option
 
 LogFormat = Literal["text", "times", "json"]
 
-# With a GPU, half of a short clip's time goes into opening it and waiting for its last frames. On the CPU one input
-# fills all cores. More jobs take more memory: each holds up to 2 GB of frames for the encoders.
-JOBS_ON_GPU = 4
-
 
 @dataclass(kw_only=True)
 class Arguments(argparse.Namespace):
@@ -38,12 +34,11 @@ class Arguments(argparse.Namespace):
         link="options.md#reports")
     plan: bool = option("command", False, "print the implementation of each stage and why, stop", everyday=True,
         link="options.md#reports")
-    jobs: int | Literal['auto'] = option("several inputs", "auto", "inputs at a time", low=1,
-        by_default=f"auto, {JOBS_ON_GPU} with a GPU, else 1", metavar="N|auto", everyday=True,
-        link="options.md#many-inputs")
-    processes: int = option("several inputs", 1,
-        "processes that share the inputs, each with a GPU in turn; one for each 12 videos at a time, or 5 cameras",
-        low=1, metavar="N", link="live.md#many-cameras-on-a-gpu")
+    jobs: int | Literal['auto'] = option("several inputs", "auto", "inputs at a time", low=1, metavar="N|auto",
+        by_default="auto, 4 for each process with a GPU, else 1", everyday=True, link="scale-out.md#which-is-right")
+    processes: int | Literal['auto'] = option("several inputs", "auto",
+        "processes that share the inputs, each with a GPU in turn", low=1, metavar="N|auto",
+        by_default="auto, 1 but for much work on GPUs", link="scale-out.md#which-is-right")
     workers: str | None = option("several inputs", None,
         "cut videos into pieces for N processes, one a GPU, or a cluster's", metavar="local:N|auto|ray[:ADDRESS]",
         everyday=True, link="scale-out.md")

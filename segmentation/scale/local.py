@@ -15,10 +15,10 @@ from multiprocessing.connection import Connection, wait
 from segmentation.errors import BackendError, one_line
 from segmentation.gpu.discovery import visible_gpus
 from segmentation.options.config import Config
+from segmentation.pipeline.planning.parallelism import local_workers
 from segmentation.scale.protocol import Done, Event, Task
-from segmentation.scale.supervised import CORES, SupervisedPool
+from segmentation.scale.supervised import SupervisedPool
 from segmentation.scale.worker import Setup, Shorten, Sign, Stop, WorkerPlace
-from segmentation.system.cores import core_count
 from segmentation.system.linked_process import LinkedProcess
 
 _GRACE = 5.0  # seconds for a process to end, or to go on amid a message
@@ -33,7 +33,7 @@ class LocalWorkers(SupervisedPool[LinkedProcess]):
     """
 
     def __init__(self, number: int | None, config: Config) -> None:
-        """`number` of workers; by default one a GPU, or one for each `CORES` cores where there is none.
+        """`number` of workers; by default one a GPU, or one for each `CORES_OF_WORKER` cores where there is none.
 
         Raises `BackendError` where no process can be started.
         """
@@ -41,7 +41,7 @@ class LocalWorkers(SupervisedPool[LinkedProcess]):
         self._gpus = visible_gpus(config)
         self._spare: LinkedProcess | None = None
         self._first: float | None = None  # when a piece was done, on the monotonic clock
-        self._begin_all(number or len(self._gpus) or max(1, core_count() // CORES), gpus=bool(self._gpus))
+        self._begin_all(number or local_workers(len(self._gpus)), gpus=bool(self._gpus))
 
     def _receive(self, timeout: float) -> list[Event]:
         by_connection = {process.link: name for name, process in self._handles.items()}

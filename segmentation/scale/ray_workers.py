@@ -20,10 +20,11 @@ import ray.exceptions
 
 from segmentation.errors import BackendError, OutputError, SegmentationError, one_line
 from segmentation.options.config import Config
+from segmentation.pipeline.planning.parallelism import CORES_OF_WORKER
 from segmentation.scale.folder import PieceFolder
 from segmentation.scale.protocol import Done, Ended, Event, Task
 from segmentation.scale.storage import StorageLost
-from segmentation.scale.supervised import CORES, SupervisedPool
+from segmentation.scale.supervised import SupervisedPool
 from segmentation.scale.worker import Setup, Shorten, Stop, Worker
 from segmentation.system.atomic_file import write_atomically
 from segmentation.system.safe_files import SAFE
@@ -205,5 +206,5 @@ def _room(nodes: list[dict[str, float]], config: Config) -> tuple[int, int, int]
         cores = min(int(node.get("CPU", 1) // node["GPU"]) for node in with_gpus)
         return sum(int(node["GPU"]) for node in with_gpus), max(1, cores), 1
     counts = [int(node["CPU"]) for node in nodes if node.get("CPU", 0) >= 1]
-    cores = min([CORES, *counts])
+    cores = min([CORES_OF_WORKER, *counts])
     return max(1, sum(count // cores for count in counts)), cores, 0

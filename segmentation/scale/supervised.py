@@ -15,7 +15,6 @@ from segmentation.scale.worker import Setup, Shorten, Stop
 
 log = logging.getLogger(__name__)
 
-CORES = 4  # of a worker without a GPU, unless the number of workers is given
 _STARTS = 3  # in a row without a complete piece, after which a worker is not started again
 
 Handle = TypeVar("Handle")  # of one worker, such as its process

@@ -9,20 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from segmentation.cli.inputs.find_inputs import VIDEO_SUFFIXES, FoundInput
-from segmentation.cli.inputs.standard_streams import STANDARD
+from segmentation.cli.inputs.standard_streams import STANDARD, is_stdin
 from segmentation.errors import ConfigError, InputError, hide_secrets
 from segmentation.frames.byte_source import is_fifo
 from segmentation.frames.picture_names import NUMBER, PICTURE_SUFFIXES, PICTURES, numbered_name, numbers_of
-from segmentation.frames.source import Source, is_url
+from segmentation.frames.source import Source, is_device, is_url
 from segmentation.media.containers import CUTOUTS
 from segmentation.media.output_stream import is_output_address
 from segmentation.media.pictures.still import is_still
-from segmentation.options.command import JOBS_ON_GPU
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.options.keywords import RunOptions
 from segmentation.pipeline.output_paths import NAME, check_output, default_output, fill_name, live_name
-from segmentation.pipeline.planning.plan import may_use_gpu
 from segmentation.sessions.picture_run import refused_for_pictures
 
 _PATHS = ("/", "./", "../")
@@ -68,15 +66,16 @@ class Job:
         """Returns whether all files of this run exist. Files only come into being complete."""
         return bool(self.written) and all(map(files_of, self.written))
 
+    @property
+    def piped(self) -> bool:
+        """Returns whether a pipe is read, or the video goes to a pipe or device, which this process has open."""
+        source, target = self.source.text, str(self.target or "")
+        return is_stdin(source) or is_fifo(source) or target == STANDARD or is_fifo(target) or is_device(target)
+
     def make_folders(self) -> None:
         """Makes the folders that are missing. Raises `OSError`."""
         for folder in self.folders:
             folder.mkdir(parents=True, exist_ok=True)
-
-
-def jobs_at_a_time(config: Config) -> int:
-    """Returns how many inputs are processed at a time unless the user says so."""
-    return JOBS_ON_GPU if may_use_gpu(config) else 1
 
 
 def longest_first(jobs: Sequence[Job]) -> list[Job]:

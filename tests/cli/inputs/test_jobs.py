@@ -6,7 +6,6 @@ import signal
 import threading
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fake_session import FakeSegmenter
@@ -14,11 +13,8 @@ from paths import SAMPLE
 from program import TIMEOUT, start
 from videos import Synthetic, times
 
-from segmentation import Config
 from segmentation.cli.inputs.input_threads import in_threads
-from segmentation.cli.inputs.jobs import jobs_at_a_time
 from segmentation.cli.main import main
-from segmentation.gpu.discovery import find_gpu
 
 Session = type[FakeSegmenter]
 
@@ -117,19 +113,6 @@ def test_an_error_fails_its_item_alone_and_an_interrupt_ends_all() -> None:
     assert run([1, 2, 3, 4]) == [-2, 1, 3, 4] and run([]) == []
     with pytest.raises(KeyboardInterrupt):
         run([1, 0, 3])
-
-
-@pytest.mark.parametrize(
-    ("options", "jobs"),
-    [
-        ({"device": "cpu"}, 1),
-        ({"mode": "baseline"}, 1),
-        ({"device": "cuda:99"}, 1),
-        ({}, 1 if find_gpu() is None else 2),
-    ],
-)
-def test_jobs_by_default(options: dict[str, Any], jobs: int) -> None:
-    assert jobs_at_a_time(Config(**options)) == jobs
 
 
 @pytest.mark.parametrize("jobs", ["0", "-1", "some", "1.5"])

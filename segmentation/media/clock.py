@@ -52,12 +52,6 @@ class _TrackClock:
     pause: int = 0  # between two packets, at most
     shown: deque[int] = field(default_factory=lambda: deque(maxlen=_REORDERED))  # pts of the last packets
 
-    @property
-    def next(self) -> int:
-        """When the next packet should begin."""
-        assert self.last is not None
-        return self.last + self.length
-
 
 @dataclass
 class _Outlook:
@@ -118,7 +112,7 @@ class Clock(Generic[PacketT]):
             self._ahead.popleft()
             track = self._tracks.get(packet.stream_index)
             if track is not None and packet.dts is not None:
-                self._place(packet, track)
+                self._place(packet, packet.dts, track)
             elif packet.dts is not None or packet.pts is not None:
                 if track is None and self._set_back(packet):
                     continue
@@ -192,37 +186,32 @@ class Clock(Generic[PacketT]):
         """Returns the latest dts of pictures and sound."""
         return max((track.last for track in self._tracks.values() if track.last is not None), default=None)
 
-    def _expected(self, track: _TrackClock) -> int | None:
-        """Returns when a stream's next packet should begin; `None` before the first one of all streams.
+    def _expected(self, track: _TrackClock, now: int) -> int:
+        """Returns when a stream's next packet should begin. A stream that has been silent for long goes on now."""
+        following = now if track.last is None else track.last + track.length
+        return following if now - following < self._seconds(_GAP) else now
 
-        A stream that has been silent for long goes on now.
-        """
-        now = self._now()
-        if track.last is None or now is None:
-            return now
-        return track.next if now - track.next < self._seconds(_GAP) else now
-
-    def _place(self, packet: PacketT, track: _TrackClock) -> None:
-        """Sets the times of a packet of pictures or sound."""
-        assert packet.dts is not None
+    def _place(self, packet: PacketT, stated: int, track: _TrackClock) -> None:
+        """Sets the times of a packet of pictures or sound, whose dts is `stated`."""
         begin = self._true_beginning(packet) if track.last is None and self._offsets == [0] else None
         if begin is not None:
-            self._move(packet, _ticks(begin, self._scales[packet.stream_index]), track)
+            self._move(packet, stated, _ticks(begin, self._scales[packet.stream_index]), track)
             self.retimed[packet.stream_index] += 1
             return
-        expected = self._expected(track)
-        if expected is None:
-            self._move(packet, packet.dts, track)
+        now = self._now()
+        if now is None:
+            self._move(packet, stated, stated, track)
             return
+        expected = self._expected(track, now)
         raw, scale = self._raw(packet), self._scales[packet.stream_index]
         newest = self._offsets[-1]
         if track.offset != newest and abs(raw + newest - expected) < abs(raw + track.offset - expected):
             track.offset = newest
         if not self._fits(raw + track.offset, track, expected):
             track.offset = self._earlier(raw, track, expected)
-        fits = self._fits(raw + track.offset, track, expected) or self._explained(packet, track, expected)
-        dts = packet.dts + _ticks(track.offset, scale) if fits else -(-expected // scale)
-        if self._move(packet, dts, track) or not fits:
+        fits = self._fits(raw + track.offset, track, expected) or self._explained(packet, track, expected, now)
+        dts = stated + _ticks(track.offset, scale) if fits else -(-expected // scale)
+        if self._move(packet, stated, dts, track) or not fits:
             self.retimed[packet.stream_index] += 1
 
     def _true_beginning(self, packet: PacketT) -> int | None:
@@ -269,39 +258,35 @@ class Clock(Generic[PacketT]):
         fitting = (offset for offset in reversed(self._offsets) if self._fits(raw + offset, track, expected))
         return next(fitting, track.offset)
 
-    def _explained(self, packet: PacketT, track: _TrackClock, expected: int) -> bool:
+    def _explained(self, packet: PacketT, track: _TrackClock, expected: int, now: int) -> bool:
         """Returns whether packets ahead bear out an unexpected dts: a gap, or a step, which is made here.
 
         Else the packet is an outlier.
         """
-        now = self._now()
-        assert now is not None
         at = self._raw(packet) + track.offset
-        verdict, outlooks = self._look_ahead(packet, track, at - expected)
+        verdict, outlooks = self._look_ahead(packet, track, at - expected, now)
         gap = expected <= at <= max(expected, now) + self._seconds(_GAP)
         if verdict == "step" and self._steps and not gap:
             self._step(track, expected, outlooks)
         return verdict != "outlier"
 
-    def _outlooks(self) -> dict[int, _Outlook]:
+    def _outlooks(self, now: int) -> dict[int, _Outlook]:
         """Returns what is expected of the streams of pictures and sound that go on."""
-        now = self._now()
-        assert now is not None
         least = now - self._seconds(_REACH)
         return {
-            stream: _Outlook(track.next, track.end)
+            stream: _Outlook(track.last + track.length, track.end)
             for stream, track in self._tracks.items()
             if track.last is not None and track.last >= least
         }
 
     def _look_ahead(
-        self, packet: PacketT, track: _TrackClock, away: int
+        self, packet: PacketT, track: _TrackClock, away: int, now: int
     ) -> tuple[Literal["outlier", "step", "gap"], dict[int, _Outlook]]:
         """Returns what packets ahead say of one that comes `away` from the expected dts, and of each stream.
 
         In a "gap" no clock goes on, neither the old nor the new one: the pictures are far apart.
         """
-        outlooks, own = self._outlooks(), packet.stream_index
+        outlooks, own = self._outlooks(now), packet.stream_index
         begin = raw = self._raw(packet)
         outlooks[own] = outlook = _Outlook(begin + track.offset - away, track.end)
         outlook.feed_new(raw, self._shown(packet), self._bounded(packet, track, away))
@@ -310,17 +295,17 @@ class Clock(Generic[PacketT]):
             stream = further.stream_index
             if stream not in outlooks:
                 continue
-            now, length = self._raw(further), self._bounded(further, self._tracks[stream], away)
-            off = now + self._tracks[stream].offset - outlooks[stream].waited
+            at, length = self._raw(further), self._bounded(further, self._tracks[stream], away)
+            off = at + self._tracks[stream].offset - outlooks[stream].waited
             if stream == own and abs(off) < min(abs(away) // 2 + 1, self._seconds(_GAP / 2)):
                 return "outlier", outlooks
             if stream == own:
-                within = -self._seconds(_BACK) <= now - raw <= self._seconds(_GAP)
-                steady, broken, raw = steady + within, broken + (not within), now
+                within = -self._seconds(_BACK) <= at - raw <= self._seconds(_GAP)
+                steady, broken, raw = steady + within, broken + (not within), at
             if stream == own or abs(off - away) < abs(off):
-                outlooks[stream].feed_new(now, self._shown(further), length)
+                outlooks[stream].feed_new(at, self._shown(further), length)
             else:
-                outlooks[stream].feed_old(now, self._shown(further), length, self._tracks[stream].offset)
+                outlooks[stream].feed_old(at, self._shown(further), length, self._tracks[stream].offset)
             agreed = all(outlook.stepped for outlook in outlooks.values())
             if steady >= _STEADY and (agreed or abs(raw - begin) >= self._seconds(_REACH)):
                 return "step", outlooks
@@ -341,37 +326,34 @@ class Clock(Generic[PacketT]):
         self._offsets = [*self._offsets[1 - _OFFSETS :], offset]
         track.offset = offset
 
-    def _move(self, packet: PacketT, dts: int, track: _TrackClock) -> bool:
+    def _move(self, packet: PacketT, stated: int, dts: int, track: _TrackClock) -> bool:
         """Sets a packet's dts, and its pts as far from it as it was. Returns whether that could not be."""
-        assert packet.dts is not None
         scale, apart = self._scales[packet.stream_index], False
-        by, packet.dts = dts - packet.dts, dts
+        packet.dts, pts = dts, dts
         if packet.pts is not None:
-            apart = self._move_pts(packet, by, track)
+            pts, apart = self._moved_pts(packet, packet.pts, dts, dts - stated, track)
+            packet.pts = pts
         if track.last is not None:
-            track.pause = max(track.pause, dts * scale - track.next)
-        shown = (dts if packet.pts is None else packet.pts) * scale
+            track.pause = max(track.pause, dts * scale - track.last - track.length)
+        shown = pts * scale
         track.last, track.length = dts * scale, self._length(packet, track)
         track.end = max(track.end, shown + track.length)
         track.apart = max(track.apart, shown - track.last)
         track.shown.append(shown)
         return apart
 
-    def _move_pts(self, packet: PacketT, by: int, track: _TrackClock) -> bool:
-        """Moves the pts of a packet whose dts is set. Returns whether it gets another one instead."""
-        assert packet.dts is not None and packet.pts is not None
+    def _moved_pts(self, packet: PacketT, stated: int, dts: int, by: int, track: _TrackClock) -> tuple[int, bool]:
+        """Returns the pts of a packet whose dts moves to `dts`, and whether it is a free time in its place."""
         scale = self._scales[packet.stream_index]
-        stated, packet.pts = packet.pts, packet.pts + by
         most = self._reordering(track)
-        if abs(packet.pts - packet.dts) * scale <= most:
-            return False
-        own = stated + _ticks(track.offset, scale)  # where the dts alone was wrong
-        if abs(own - packet.dts) * scale <= most:
-            packet.pts = own
-        elif self._shown_apart(packet, track):
-            packet.pts = self._free_time(packet, track)
-            return True
-        return False
+        moved, own = stated + by, stated + _ticks(track.offset, scale)  # the latter where the dts alone was wrong
+        for pts in (moved, own):
+            if abs(pts - dts) * scale <= most:
+                return pts, False
+        ahead = self._neighbors(packet)
+        if self._shown_apart(moved * scale, dts * scale, ahead, track):
+            return self._free_time(packet, dts, ahead, track), True
+        return moved, False
 
     def _neighbors(self, packet: PacketT) -> list[int]:
         """Returns the pts, in units, of the packets ahead among which this one may be shown."""
@@ -384,26 +366,21 @@ class Clock(Generic[PacketT]):
                 break
         return found
 
-    def _shown_apart(self, packet: PacketT, track: _TrackClock) -> bool:
-        """Returns whether a packet's pts lies further from its neighbors' than any order of decoding explains."""
-        assert packet.dts is not None and packet.pts is not None
-        scale = self._scales[packet.stream_index]
-        pts, ahead = packet.pts * scale, self._neighbors(packet)
-        if pts < packet.dts * scale:
+    def _shown_apart(self, pts: int, dts: int, ahead: Sequence[int], track: _TrackClock) -> bool:
+        """Returns whether a pts lies further from those of its neighbors than any order of decoding explains."""
+        if pts < dts:
             return len(track.shown) >= _STEADY and all(pts < shown for shown in track.shown)
-        far = self._steps and pts - packet.dts * scale > max(self._seconds(_GAP), 4 * track.apart)  # at the file's end
+        far = self._steps and pts - dts > max(self._seconds(_GAP), 4 * track.apart)  # at the file's end
         return (len(ahead) > _REORDERED or far) and all(pts > shown for shown in ahead)
 
-    def _free_time(self, packet: PacketT, track: _TrackClock) -> int:
+    def _free_time(self, packet: PacketT, dts: int, ahead: Sequence[int], track: _TrackClock) -> int:
         """Returns the pts, in ticks, at which none of the neighbors is shown: the first such from the dts on."""
-        assert packet.dts is not None
         scale = self._scales[packet.stream_index]
         length = max(1, self._length(packet, track))
-        near = sorted([*track.shown, *self._neighbors(packet)])
-        for pts, following in pairwise(near):
-            if pts + length >= packet.dts * scale and following - pts > length * 3 // 2:
+        for pts, following in pairwise(sorted([*track.shown, *ahead])):
+            if pts + length >= dts * scale and following - pts > length * 3 // 2:
                 return (pts + length) // scale
-        return packet.dts
+        return dts
 
     def _set_back(self, packet: PacketT) -> bool:
         """Puts a subtitle that is ahead of the step to its clock behind the packet that steps. Returns whether it is.

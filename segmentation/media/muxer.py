@@ -85,8 +85,8 @@ class Muxer:
         self._source: InputContainer | None = None
         self._others: dict[int, Stream] = {}
         self.copied: dict[int, int] = {}  # the numbers of the source's other streams, and of their counterparts
-        self._packets: Iterator[Packet[Stream]] = iter(())  # of the other streams
-        self._next: Packet[Stream] | None = None
+        self._packets: Iterator[tuple[Fraction, Packet[Stream]]] = iter(())  # of the other streams, after their dts
+        self._next: tuple[Fraction, Packet[Stream]] | None = None
         self._copy: SourceCopy | None = None
         self._last_ticks: dict[int, int] = {}  # dts by stream
         self._heard: dict[int, Fraction] = {}  # seconds of sound by stream, in AVI, whose sound has no times
@@ -323,22 +323,20 @@ class Muxer:
         A pipe is read up to its video packet of `seconds` and `lateness`: what comes later may take long to arrive.
         """
         while self._next is not None:
-            packet = self._next
-            assert packet.dts is not None
+            dts, packet = self._next
             copy = self._others.get(packet.stream_index)
-            if seconds is not None and packet.dts * packet.time_base >= seconds + (lateness if copy is None else 0):
+            if seconds is not None and dts >= seconds + (lateness if copy is None else 0):
                 return
             if copy is not None:
                 if self.container.format.name == "avi" and packet.stream.type == "audio":
-                    self._follow_sound(packet)
+                    self._follow_sound(packet, dts)
                 packet.stream = copy
                 self._mux(packet)
             self._next = next(self._packets, None)
 
-    def _follow_sound(self, packet: Packet[Stream]) -> None:
+    def _follow_sound(self, packet: Packet[Stream], dts: Fraction) -> None:
         """Says once where sound in AVI is heard early: it follows the sound before it, or begins at once."""
-        assert packet.dts is not None
-        at, length = packet.dts * packet.time_base - self.shift, (packet.duration or 0) * packet.time_base
+        at, length = dts - self.shift, (packet.duration or 0) * packet.time_base
         heard = self._heard.get(packet.stream_index, Fraction(0))
         self._heard[packet.stream_index] = heard + length if length else at
         if length and at - heard > LIP_SYNC + length and not self.out_of_sync:

@@ -24,7 +24,10 @@ log = logging.getLogger(__name__)
 
 
 class SourceCopy:
-    """Iterates over the packets of some streams of a source, but for damaged ones. Their dts rise in each stream."""
+    """Iterates over the packets of some streams of a source, but for damaged ones, each with its dts in seconds.
+
+    The dts rise in each stream.
+    """
 
     def __init__(
         self,
@@ -57,17 +60,17 @@ class SourceCopy:
             self._seek(start)
         self.packets = SourcePackets(source, *streams)
 
-    def __iter__(self) -> Iterator[Packet[Stream]]:
+    def __iter__(self) -> Iterator[tuple[Fraction, Packet[Stream]]]:
         """Yields the packets; those of the main video, if that is one of the streams, as they are."""
         try:
             for packet in self.packets:
                 if packet.stream_index == self._info.stream_index:
                     if packet.dts is not None:
-                        yield packet
+                        yield packet.dts * packet.time_base, packet
                 elif packet.size and self._is_whole(packet):
-                    self._settle(packet)
-                    if self._fit(packet):
-                        yield packet
+                    dts = self._fit(packet, self._settle(packet))
+                    if dts is not None:
+                        yield dts * packet.time_base, packet
         except InterruptedDownload:
             raise
         except av.error.FFmpegError as exc:
@@ -85,8 +88,11 @@ class SourceCopy:
         self.left_out[packet.stream_index] += packet.is_corrupt
         return not packet.is_corrupt
 
-    def _settle(self, packet: Packet[Stream]) -> None:
-        """Sets the dts of a packet without one, or with one that does not rise: the next that does, as FFmpeg does."""
+    def _settle(self, packet: Packet[Stream]) -> int:
+        """Sets the dts of a packet without one, or with one that does not rise: the next that does, as FFmpeg does.
+
+        Returns the dts.
+        """
         stream = packet.stream_index
         stated = packet.pts if packet.dts is None else packet.dts
         if stated is None:
@@ -96,25 +102,26 @@ class SourceCopy:
         # Subtitles that begin together have equal dts.
         apart = packet.stream.type == "audio" and not self._together
         least = self._last.get(stream, stated - apart) + apart
-        packet.dts = max(stated, least)
+        packet.dts = dts = max(stated, least)
         if stated < least:
-            packet.pts = packet.dts if packet.pts is None else max(packet.pts, packet.dts)
+            packet.pts = dts if packet.pts is None else max(packet.pts, dts)
             self._moved[stream] += not packet.is_discard  # which an edit list has the decoder read before others
-        self._last[stream], self._behind[stream] = packet.dts, packet.dts + (packet.duration or 0)
+        self._last[stream], self._behind[stream] = dts, dts + (packet.duration or 0)
+        return dts
 
-    def _fit(self, packet: Packet[Stream]) -> bool:
-        """Returns whether a packet is wanted. One of subtitles that are shown already is cut to begin at `start`."""
+    def _fit(self, packet: Packet[Stream], dts: int) -> int | None:
+        """Returns the dts of a packet that is wanted. One of subtitles that are shown already is cut to begin at
+        `start`."""
         start, unit = self._start, packet.time_base
-        assert packet.dts is not None
-        begin = (packet.dts if packet.pts is None else packet.pts) * unit
+        begin = (dts if packet.pts is None else packet.pts) * unit
         if start is not None and begin + (packet.duration or 0) * unit <= start:
-            return False
+            return None
         if self._end is not None and begin >= self._end:
-            return False
+            return None
         if start is not None and begin < start and packet.stream.type == "subtitle":
-            packet.dts = packet.pts = round(start / unit)
+            packet.dts = packet.pts = dts = round(start / unit)
             packet.duration = (packet.duration or 0) - round((start - begin) / unit)
-        return True
+        return dts
 
     def _seek(self, seconds: Fraction) -> None:
         """Seeks to a keyframe before `seconds`, where the container can be sought."""

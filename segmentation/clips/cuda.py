@@ -150,7 +150,6 @@ class CudaClipBuilder(ClipBuilder[Surface]):
 
     def _decoded(self, index: VideoIndex, numbers: Sequence[int]) -> Iterator[tuple[int, Surface]]:
         """Yields the surfaces in order. Raises `InputError` if one of them does not come out."""
-        assert index.coding is not None
         with opened(index, numbers[0], self._videos.lent) as (stream, packets):
             about = (index.coding.codec, *index.stored, index.coding.pix_fmt, stream.codec_context.extradata)
             wanted = StreamFormat(self.gpu.index, *about)
@@ -218,7 +217,6 @@ def _surfaces(
 
 class _CudaClip(ClipInProgress[Surface]):
     def __init__(self, maker: CudaClipBuilder, index: VideoIndex, draw: Augmentation, length: int) -> None:
-        assert index.coding is not None
         layout = FORMATS[index.coding.pix_fmt.replace("yuvj", "yuv")]
         self._path, (width, height) = index.path, index.stored
         self._shape = (height * 3 // 2 if layout.shift_y else height * 3, width)  # of a surface
@@ -253,7 +251,6 @@ class _Part:
         numbers: torch.Tensor,
     ) -> None:
         """`numbers` is `sampling.elements` of the output, as bytes."""
-        assert index.coding is not None
         self._window = window = output.window(index.size, draw, index.orientation).stored(index.size, index.orientation)
         self._layout, self._rows = layout, index.stored[1]
         height, width = output.size or index.size

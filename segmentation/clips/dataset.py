@@ -16,7 +16,7 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from segmentation.clips.decode import decoded
-from segmentation.clips.index import VideoIndex, index_of, pictures_index
+from segmentation.clips.index import FrameIndex, VideoIndex, index_of, pictures_index
 from segmentation.clips.output import Window
 from segmentation.errors import ConfigError, InputError
 from segmentation.system.cores import core_count
@@ -77,7 +77,7 @@ class ClipDataset:
         self.left_out: dict[str, str] = {}  # files, with the reason
         self._masks = None if masks is None else Path(masks)
         self.videos: list[VideoIndex] = []
-        self.masks: list[VideoIndex] = []  # of each video, if masks are wanted
+        self.masks: list[FrameIndex] = []  # of each video, if masks are wanted
         for index, mask in self._indexed(videos):
             self.videos.append(index)
             if mask is not None:
@@ -142,17 +142,17 @@ class ClipDataset:
         index = self.videos[self.video[clip]]
         return np.asarray(index.pts[list(self.numbers(clip))] * float(index.time_base), np.float64)
 
-    def _count(self, index: VideoIndex) -> int:
+    def _count(self, index: FrameIndex) -> int:
         return max(0, (len(index) - self.span) // self.step + 1)
 
-    def _indexed(self, videos: str | Path | Iterable[str | Path]) -> list[tuple[VideoIndex, VideoIndex | None]]:
+    def _indexed(self, videos: str | Path | Iterable[str | Path]) -> list[tuple[VideoIndex, FrameIndex | None]]:
         named = [videos] if isinstance(videos, str | Path) else list(videos)
         tried = [(path, not Path(given).is_dir()) for given in named for path in _files(Path(given))]
         with ThreadPoolExecutor(core_count()) as pool:
             made = list(pool.map(lambda one: self._index(*one), tried))
         return [one for one in made if one is not None]
 
-    def _index(self, path: Path, named: bool) -> tuple[VideoIndex, VideoIndex | None] | None:
+    def _index(self, path: Path, named: bool) -> tuple[VideoIndex, FrameIndex | None] | None:
         """Returns the index of a video and of its masks; `None` if it is left out."""
         try:
             index = index_of(str(path))
@@ -169,7 +169,7 @@ class ClipDataset:
             raise InputError(f"{mask.path}: has {len(mask)} masks, and {path} has {len(index)} frames")
         return index, mask
 
-    def _mask(self, path: Path) -> VideoIndex:
+    def _mask(self, path: Path) -> FrameIndex:
         assert self._masks is not None
         names = [self._masks / name.format(stem=path.stem) for name in _MASKS]
         there = next((name for name in names if name.is_file()), None)

@@ -12,7 +12,7 @@ from av.packet import Packet
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from segmentation.clips.index import VideoIndex
+from segmentation.clips.index import FrameIndex
 from segmentation.errors import InputError, one_line
 from segmentation.media.demux import demuxed
 from segmentation.media.opening.open_input import decoder_options, open_input
@@ -21,7 +21,7 @@ from segmentation.stages.masks.saved import intact
 from segmentation.system.access import Access
 
 
-def decoded(index: VideoIndex, numbers: Sequence[int], *, checksums: bool = False) -> Iterator[tuple[int, VideoFrame]]:
+def decoded(index: FrameIndex, numbers: Sequence[int], *, checksums: bool = False) -> Iterator[tuple[int, VideoFrame]]:
     """Yields the frames of these rising `numbers`, each with its number, as they are stored.
 
     Raises `InputError` if one of them does not come out, or FFmpeg finds damage on the way from the keyframe. With
@@ -52,7 +52,7 @@ def _counted(stream: VideoStream) -> Iterator[tuple[int, VideoFrame]]:
 def _timed(
     stream: VideoStream,
     packets: Iterator[Packet[VideoStream]],
-    index: VideoIndex,
+    index: FrameIndex,
     numbers: Sequence[int],
     checksums: bool,
 ) -> Iterator[tuple[int, VideoFrame]]:
@@ -71,7 +71,7 @@ def _timed(
 
 
 def needed(
-    packets: Iterator[Packet[VideoStream]], index: VideoIndex, numbers: Sequence[int], codec: str
+    packets: Iterator[Packet[VideoStream]], index: FrameIndex, numbers: Sequence[int], codec: str
 ) -> Iterator[Packet[VideoStream]]:
     """Yields those of the packets, from the keyframe before the frames of `numbers` on, that a decoder needs for them.
 
@@ -92,7 +92,7 @@ def needed(
 
 @contextmanager
 def opened(
-    index: VideoIndex, number: int, lend: Callable[[str], AbstractContextManager[InputContainer]] = open_input
+    index: FrameIndex, number: int, lend: Callable[[str], AbstractContextManager[InputContainer]] = open_input
 ) -> Iterator[tuple[VideoStream, Iterator[Packet[VideoStream]]]]:
     """Opens a video, with its packets from the keyframe before a frame on; from the beginning where frames are counted.
 
@@ -113,7 +113,7 @@ def opened(
 
 
 def _packets(
-    container: InputContainer, stream: VideoStream, index: VideoIndex, number: int, *, seek: bool
+    container: InputContainer, stream: VideoStream, index: FrameIndex, number: int, *, seek: bool
 ) -> Iterator[Packet[VideoStream]] | None:
     """Returns the packets from the keyframe before a frame on; `None` if none of them is that keyframe."""
     key, place = int(index.keys[number]), int(index.seeks[number])

@@ -49,8 +49,8 @@ class Coding(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class VideoIndex:
-    """The frames of one video, in the order in which they are shown."""
+class FrameIndex:
+    """The frames of one video, or of numbered pictures, in the order in which they are shown."""
 
     path: str
     stream: int  # its number in the container
@@ -62,7 +62,6 @@ class VideoIndex:
     keys: NDArray[np.int64]
     seeks: NDArray[np.int64]  # like `keys`: the time by which the container finds this keyframe
     spare: NDArray[np.bool_]  # like `keys`: whether no other picture refers to this one
-    coding: Coding | None = None  # of pictures in files
 
     def __len__(self) -> int:
         return len(self.pts)
@@ -89,6 +88,13 @@ class VideoIndex:
         return np.asarray(self.pts * float(self.time_base), np.float64)
 
 
+@dataclass(frozen=True, slots=True)
+class VideoIndex(FrameIndex):
+    """The frames of one video, and how they are stored."""
+
+    coding: Coding
+
+
 def index_of(path: str) -> VideoIndex:
     """Returns the index of a video, from the cache if the file is as it was.
 
@@ -106,7 +112,7 @@ def index_of(path: str) -> VideoIndex:
     return made
 
 
-def pictures_index(folder: Path) -> VideoIndex | None:
+def pictures_index(folder: Path) -> FrameIndex | None:
     """Returns the index of a folder with numbered PNG files, one for each frame; `None` if there are none.
 
     Raises `InputError` if their names differ in more than the number, or a number is missing.
@@ -120,7 +126,7 @@ def pictures_index(folder: Path) -> VideoIndex | None:
     if len(numbers) < len(names) or numbers[-1] - numbers[0] >= len(numbers):
         raise InputError(f"{folder}: its {len(names)} PNG files are not numbered one after the other like {names[0]}")
     count = np.arange(len(names), dtype=np.int64)
-    return VideoIndex(
+    return FrameIndex(
         str(pattern), 0, Fraction(1, 25), UPRIGHT, (0, 0), count, count, count, np.zeros(len(names), np.bool_)
     )
 
@@ -186,7 +192,6 @@ def _load(path: str, kept: Path) -> VideoIndex:
 
 def _save(index: VideoIndex, kept: Path) -> None:
     """Writes the index, whole or not at all. Without room for it nothing is lost but time."""
-    assert index.coding is not None
     base, (codec, pix_fmt, inside, color) = index.time_base, index.coding
     shown = astuple(index.orientation)
     about = [index.stream, base.numerator, base.denominator, *shown, *index.size, inside, *astuple(color)]

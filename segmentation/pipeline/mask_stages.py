@@ -15,8 +15,9 @@ from segmentation.options.config import Config
 from segmentation.pipeline.compositor import make_refiner
 from segmentation.pipeline.model_loader import ModelPreloader
 from segmentation.pipeline.opened_run import OpenedRun
-from segmentation.pipeline.planning.plan import Plan, with_network, with_next_network
+from segmentation.pipeline.planning.plan import Choice, Plan, choose_fallback, choose_network
 from segmentation.pipeline.resources import Resources
+from segmentation.stages.inference import Inference
 from segmentation.stages.inference.shared_network import SharedNetwork
 from segmentation.stages.mask_source import NetworkMasks
 from segmentation.tracking.selected_masks import KEPT, with_selected_masks
@@ -81,10 +82,10 @@ def make_network_masks(
     frames, by default where the network does. Raises `ModelError` or `BackendError`.
     """
     plan, model, info, config, gpu = opened.plan, opened.choices.model, opened.info, opened.config, opened.gpu
-    assert plan.preprocess is not None and model is not None, "these are without saved masks"
+    assert plan.preprocess is not None and plan.infer is not None and model is not None, "these are no saved masks"
     preprocess = plan.preprocess.implementation(info, pix_fmt, model, config, gpu)
     exits.callback(preprocess.close)
-    plan, infer = load_network(resources, plan, model, info, config, gpu, opened.choices.preloader)
+    chosen, infer = load_network(resources, plan.infer, model, info, config, gpu, opened.choices.preloader)
     masks = network_masks(
         model,
         config,
@@ -97,34 +98,28 @@ def make_network_masks(
         clock=opened.clock,
         turn=resources.turn,
     )
-    _add_further(masks, resources, plan, opened, pix_fmt, exits)
-    return plan, masks
+    _add_further(masks, resources, opened, pix_fmt, exits)
+    return replace(plan, infer=chosen), masks
 
 
 def load_network(
     resources: Resources,
-    plan: Plan,
+    infer: Choice[Inference],
     model: Model,
     info: VideoInfo,
     config: Config,
     gpu: Gpu | None,
     preloader: ModelPreloader | None = None,
-) -> tuple[Plan, SharedNetwork]:
-    """Returns the session's network, and the plan with the implementation that runs the network.
-
-    That is another one than the plan's where that one refuses the network.
-    """
+) -> tuple[Choice[Inference], SharedNetwork]:
+    """Returns the session's network, and the implementation that runs it: another than `infer` where that refuses."""
     while True:
-        assert plan.infer is not None
         try:
-            return plan, resources.network(plan.infer, model, config, preloader, gpu)
+            return infer, resources.network(infer, model, config, preloader, gpu)
         except RefusesNetwork as exc:
-            plan, preloader = with_next_network(plan, exc, config, info, model), None
+            infer, preloader = choose_fallback(infer, exc, config, info, model), None
 
 
-def _add_further(
-    masks: NetworkMasks, resources: Resources, plan: Plan, opened: OpenedRun, pix_fmt: str, exits: ExitStack
-) -> None:
+def _add_further(masks: NetworkMasks, resources: Resources, opened: OpenedRun, pix_fmt: str, exits: ExitStack) -> None:
     """Adds the networks of `config.further` to the source of masks. Raises `ModelError` or `BackendError`."""
     info, config, gpu = opened.info, opened.config, opened.gpu
     further = []
@@ -132,9 +127,9 @@ def _add_further(
         mode = "baseline" if gpu is None else config.mode
         own = Config(model=one.model, device=config.device, mode=mode, batch_size=config.batch_size, smooth=0.0)
         model = resources.further_model(own, info)
-        chosen, infer = load_network(resources, with_network(plan, own, info, model), model, info, own, gpu)
-        assert chosen.preprocess is not None
-        preprocess = chosen.preprocess.implementation(info, pix_fmt, model, own, gpu)
+        prepare, chosen = choose_network(own, info, model)
+        _, infer = load_network(resources, chosen, model, info, own, gpu)
+        preprocess = prepare.implementation(info, pix_fmt, model, own, gpu)
         exits.callback(preprocess.close)
         parts = {name: getattr(masks, name) for name in ("kept_memory", "transfer", "clock", "turn")}
         further.append(NetworkMasks(preprocess=preprocess, infer=infer, smoothing=None, **parts))

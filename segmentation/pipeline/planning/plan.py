@@ -172,21 +172,22 @@ def make_plan(
         decode = _choose("decode", candidates("decode", mode), config, info)
         preprocess = None if saved else _choose("preprocess", candidates("preprocess", mode), config, info, model)
         postprocess = _choose("postprocess", candidates("postprocess", mode), config, info) if config.video else None
+        chosen = None if encode is None else encode.result()
         plan = Plan(
             decode=decode,
             preprocess=preprocess,
             infer=infer,
             masks=MaskReader.describe(config) if saved else "",
             postprocess=postprocess,
-            encode=None if encode is None else encode.result(),
+            encode=chosen,
         )
         live = info is not None and info.live is not None
         memory = "host" if infer is None else infer.memory
         plan = replace(plan, steps=planned_steps(config, model, memory, secondary, plan.frame_memory, live=live))
-    if info is not None and not config.video:
+    if info is not None and chosen is None:
         plan = with_own_format(plan, config, info)
-    elif info is not None and target is not None:
-        plan = _with_outputs(plan, config, info, target)
+    elif info is not None and chosen is not None and target is not None:
+        plan = _with_outputs(plan, chosen, config, info, target)
     for stage, choice in plan.choices.items():
         if choice is not None and choice.instead_of and mode != "baseline" and not choice.on_gpu:
             where = "" if IMPLEMENTATIONS[stage][choice.name].processor else " on the CPU"
@@ -196,13 +197,11 @@ def make_plan(
     return plan
 
 
-def with_network(plan: Plan, config: Config, info: VideoInfo, model: Model) -> Plan:
-    """The plan with the preprocessing and inference of another network, which the options `config` name."""
+def choose_network(config: Config, info: VideoInfo, model: Model) -> tuple[Choice[Preprocessor], Choice[Inference]]:
+    """Returns the preprocessing and inference of another network, which the options `config` name."""
     mode = _mode(config)
     infer = _choose("infer", candidates("infer", mode), config, info, model)
-    return replace(
-        plan, infer=infer, preprocess=_choose("preprocess", candidates("preprocess", mode), config, info, model)
-    )
+    return _choose("preprocess", candidates("preprocess", mode), config, info, model), infer
 
 
 def with_stage(plan: Plan, stage: str, name: str, config: Config, info: VideoInfo, model: Model | None = None) -> Plan:
@@ -224,17 +223,16 @@ def with_own_format(plan: Plan, config: Config, info: VideoInfo) -> Plan:
     return with_host_decoder(plan, config, info) if plan.decode.on_gpu and converts else plan
 
 
-def with_next_network(plan: Plan, exc: RefusesNetwork, config: Config, info: VideoInfo, model: Model) -> Plan:
-    """The plan for a network that its implementation refuses. Raises `exc` where the user has asked for that one."""
+def choose_fallback(
+    refusing: Choice[Inference], exc: RefusesNetwork, config: Config, info: VideoInfo, model: Model
+) -> Choice[Inference]:
+    """Returns the inference in place of one that refuses the network. Raises `exc` where the user asked for that."""
     if asked_for(config):
         raise exc
-    assert plan.infer is not None
-    refusing = plan.infer.name
-    plan = with_stage(plan, "infer", IMPLEMENTATIONS["infer"][refusing].fallback, config, info, model)
-    assert plan.infer is not None
-    where = "" if plan.infer.on_gpu else " on the CPU"
-    log.warning("infer: %s%s (%s: %s)", plan.infer.name, where, refusing, exc)
-    return plan
+    fallback = IMPLEMENTATIONS["infer"][refusing.name].fallback
+    chosen: Choice[Inference] = _choose("infer", (), replace(config, infer=fallback), info, model)
+    log.warning("infer: %s%s (%s: %s)", chosen.name, "" if chosen.on_gpu else " on the CPU", refusing.name, exc)
+    return chosen
 
 
 def _of_pictures(target: Path, config: Config) -> bool:
@@ -242,10 +240,9 @@ def _of_pictures(target: Path, config: Config) -> bool:
     return of_pictures(target) and not (_is_cutout(config) and target.suffix.lower() in CUTOUTS)
 
 
-def _with_outputs(plan: Plan, config: Config, info: VideoInfo, target: Target) -> Plan:
-    """The plan with its outputs, and with the pixel format that all of them take."""
-    assert plan.encode is not None
-    outputs, pix_fmt = _plan_outputs(plan.encode, config, info, target)
+def _with_outputs(plan: Plan, encode: Choice[Encoder], config: Config, info: VideoInfo, target: Target) -> Plan:
+    """The plan with its outputs, encoded by `encode` unless they need another encoder, and their pixel format."""
+    outputs, pix_fmt = _plan_outputs(encode, config, info, target)
     plan = replace(plan, encode=outputs[0].encode, outputs=outputs, pix_fmt=pix_fmt)
     if plan.decode.on_gpu and pix_fmt != _plain(info.pix_fmt):
         plan = with_host_decoder(plan, config, info)

@@ -1,7 +1,7 @@
 """The rule of `auto`: how many inputs are under way at a time, and how many processes share them.
 
-Each number here is measured, see tools/lab/scale-out.md. Pieces of videos, for `--workers`, are never chosen: their
-packets differ from those of whole runs.
+Each number here is measured, see "The rule of auto" in tools/lab/scale-out.md. Pieces of videos, for `--workers`, are
+never chosen: their packets differ from those of whole runs.
 """
 
 from collections.abc import Sequence

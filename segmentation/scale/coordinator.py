@@ -34,7 +34,7 @@ from segmentation.scale.folder import PieceFolder
 from segmentation.scale.join import Joiner, NoPieces, for_pieces
 from segmentation.scale.local import LocalWorkers
 from segmentation.scale.plan import VideoPlan, plan_video
-from segmentation.scale.protocol import Done, Ended, Task, WorkerPool
+from segmentation.scale.protocol import Done, Ended, PieceTask, RunTask, WorkerPool
 from segmentation.scale.storage import StorageLost
 from segmentation.sessions.workers_status import WorkersStatus
 from segmentation.system.atomic_file import PendingFile
@@ -165,7 +165,7 @@ class Workers:
         try:
             plan = folder.begin(plan)
             frames = {number: piece.frames for number, piece in enumerate(plan.pieces)}
-            task = Task(video=str(target.absolute()), plan=plan, folder=str(folder.path))
+            task = PieceTask(video=str(target.absolute()), plan=plan, folder=str(folder.path))
             video = Video(task, plan.frames, frames)
 
             def attempt() -> Joiner:
@@ -173,7 +173,7 @@ class Workers:
                 joiner = Joiner(plan, target, info, overwrite=config.overwrite, exact=self._exact)
                 with ExitStack() as opening:
                     opening.enter_context(joiner)
-                    self._join(video, folder, joiner, stop, progress)
+                    self._join(video, plan, folder, joiner, stop, progress)
                     finished.push(opening.pop_all())
                 return joiner
 
@@ -185,11 +185,15 @@ class Workers:
             folder.leave()
 
     def _join(
-        self, video: Video, folder: PieceFolder, joiner: Joiner, stop: threading.Event, progress: Progress | None
+        self,
+        video: Video,
+        plan: VideoPlan,
+        folder: PieceFolder,
+        joiner: Joiner,
+        stop: threading.Event,
+        progress: Progress | None,
     ) -> None:
         """Joins the pieces that are there, and the others as workers make them."""
-        plan = video.task.plan
-        assert plan is not None
         done = folder.done(plan)
         if done:
             log.warning("%s: goes on with %d of %d pieces that are there", plan.source, len(done), len(plan.pieces))
@@ -197,7 +201,10 @@ class Workers:
         with self._dispatcher.under_way(video, done):
             for number in range(len(plan.pieces)):
                 while number not in done:
-                    event = self._next(video, stop, progress)
+                    if stop.is_set():
+                        kept = f"its complete pieces are in {folder.path}, and the same command goes on"
+                        raise SegmentationError(f"{video.source}: stopped; {kept}")
+                    event = self._next(video, progress)
                     done |= {event.piece} if isinstance(event, Done) else set()
                 with folder.piece(plan, number) as piece:
                     joiner.add(piece)
@@ -209,7 +216,7 @@ class Workers:
         """Has one worker make an ordinary run."""
         place = source.text if source.is_url else os.path.abspath(source.text)  # a worker may be in another folder
         arguments = {"input": place, "output": target.absolute(), **options}
-        task = Task(video=str(target.absolute()), run=arguments)
+        task = RunTask(video=str(target.absolute()), run=arguments)
         video = Video(task, 0, {0: 0})
         return _patiently(video, stop, lambda: self._whole(video, stop, progress))
 
@@ -218,17 +225,14 @@ class Workers:
         video.begin(0)
         with self._dispatcher.under_way(video, set()):
             while True:
-                event = self._next(video, None, progress)
+                event = self._next(video, progress)
                 if isinstance(event, Ended) and event.report is not None:
                     return replace(event.report, workers=video.labor.rates, pieces=1, redone=video.redone)
                 if stop.is_set() and not self._dispatcher.stop_workers(video) and video.arrived.empty():
                     raise SegmentationError(f"{video.source}: stopped; nothing was written")
 
-    def _next(self, video: Video, stop: threading.Event | None, progress: Progress | None) -> Any:
+    def _next(self, video: Video, progress: Progress | None) -> Any:
         """Returns what has arrived of a video, `None` if nothing has for a while. Raises the error of its failure."""
-        if stop is not None and stop.is_set():
-            kept = f"its complete pieces are in {video.task.folder}, and the same command goes on"
-            raise SegmentationError(f"{video.source}: stopped; {kept}")
         try:
             event = video.arrived.get(timeout=_POLL)
         except queue.Empty:

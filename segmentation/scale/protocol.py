@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from segmentation.errors import SegmentationError
 from segmentation.pipeline.report import Report
@@ -70,28 +70,47 @@ Event = Ready | Unable | Advanced | Done | Ended | Lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """Work for one worker: pieces of a plan, or with `run` a whole run, whose arguments these are."""
+class PieceTask:
+    """Pieces of a plan, for one worker."""
 
     video: str
-    plan: VideoPlan | None = None
-    folder: str = ""
+    plan: VideoPlan
+    folder: str
     begin: int = 0
     end: int = 1
-    run: dict[str, Any] | None = None
 
     @property
     def source(self) -> str:
         """Returns the input."""
-        if self.plan is not None:
-            return self.plan.source
-        assert self.run is not None
+        return self.plan.source
+
+    @property
+    def share(self) -> SharedStorage:
+        """Returns what the driver and the worker share."""
+        return SharedStorage(self.source, self.folder)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTask:
+    """A whole run, for one worker."""
+
+    video: str
+    run: dict[str, Any]  # its arguments
+    begin: int = 0
+    end: int = 1
+
+    @property
+    def source(self) -> str:
+        """Returns the input."""
         return str(self.run["input"])
 
     @property
     def share(self) -> SharedStorage:
         """Returns what the driver and the worker share."""
-        return SharedStorage(self.source, self.folder if self.run is None else self.run["output"].parent)
+        return SharedStorage(self.source, self.run["output"].parent)
+
+
+Task: TypeAlias = PieceTask | RunTask
 
 
 class WorkerPool(ABC):

@@ -22,7 +22,7 @@ from segmentation.errors import BackendError, OutputError, SegmentationError, on
 from segmentation.options.config import Config
 from segmentation.pipeline.planning.parallelism import CORES_OF_WORKER
 from segmentation.scale.folder import PieceFolder
-from segmentation.scale.protocol import Done, Ended, Event, Task
+from segmentation.scale.protocol import Done, Ended, Event, PieceTask, Task
 from segmentation.scale.storage import StorageLost
 from segmentation.scale.supervised import SupervisedPool
 from segmentation.scale.worker import Setup, Shorten, Stop, Worker
@@ -51,7 +51,7 @@ class _Actor:
         self._worker.prepare()
 
     def take(self, message: Task | Shorten | Stop) -> None:
-        if isinstance(message, Task):
+        if isinstance(message, PieceTask):
             self._task = tempfile.mkdtemp(dir=self._folder.name)
             message = replace(message, folder=self._task)
         self._worker.take(message)
@@ -135,7 +135,8 @@ class RayWorkers(SupervisedPool[Any]):
         return found
 
     def start(self, worker: str, task: Task) -> None:
-        self._folders[worker] = task.folder
+        if isinstance(task, PieceTask):
+            self._folders[worker] = task.folder
         super().start(worker, task)
 
     def dismiss(self, worker: str) -> None:

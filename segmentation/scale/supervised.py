@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from segmentation.options.config import Config
 from segmentation.scale import watch
-from segmentation.scale.protocol import Advanced, Done, Ended, Event, Lost, Task, Unable, WorkerPool
+from segmentation.scale.protocol import Advanced, Done, Ended, Event, Lost, PieceTask, Task, Unable, WorkerPool
 from segmentation.scale.worker import Setup, Shorten, Stop
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class SupervisedPool(WorkerPool, Generic[Handle]):
         return found + [self._lost(name, reason) for name, reason in self._watch.overdue().items()]
 
     def start(self, worker: str, task: Task) -> None:
-        if task.plan is not None:
+        if isinstance(task, PieceTask):
             self._watch.begin(worker)
         self._tell(worker, task)
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from segmentation.pipeline.report import Report
 from segmentation.pipeline.request import RunRequest
 from segmentation.scale.fingerprint import fingerprint
 from segmentation.scale.folder import PieceFolder
-from segmentation.scale.protocol import Advanced, Done, Ended, Event, Ready, Task, Unable
+from segmentation.scale.protocol import Advanced, Done, Ended, Event, PieceTask, Ready, RunTask, Task, Unable
 from segmentation.scale.span import Span
 from segmentation.scale.span_run import make_span
 from segmentation.scale.storage import SharedStorage
@@ -134,7 +135,7 @@ class Worker:
     def take(self, message: Task | Shorten | Stop) -> None:
         """Follows a message of the driver. A task has a thread of its own, and ends with the report `Ended`."""
         match message:
-            case Task() as task:
+            case PieceTask() | RunTask() as task:
                 threading.Thread(target=self._begin(task), name="task", daemon=True).start()
             case Shorten(end):
                 if self._span is not None:
@@ -144,35 +145,38 @@ class Worker:
 
     def _begin(self, task: Task) -> Callable[[], None]:
         """Returns the work on a task."""
-        self._stop = threading.Event()
-        stop = self._stop
-        self._span = None
-        if task.plan is not None:
-            self._span = Span(task.plan, task.begin, task.end, lambda n: self._send(Done(self._name, task.video, n)))
-        span = self._span
+        stop = self._stop = threading.Event()
+        attempt: Callable[[_Counter], Report | None]
+        if isinstance(task, PieceTask):
+            span = Span(task.plan, task.begin, task.end, lambda n: self._send(Done(self._name, task.video, n)))
+            attempt, self._span = partial(self._make, span, task.folder, stop), span
+        else:
+            attempt, self._span = partial(self._run, task, stop), None
 
         def work() -> None:
             error: SegmentationError | None = None
             report: Report | None = None
             try:
-                report = self._work(task, span, stop)
+                report = self._counted(task, attempt)
             except Exception as exc:  # the piece gets another attempt
                 error = with_traceback(reported(exc), "worker's")
             self._send(Ended(self._name, task.video, error, report))
 
         return work
 
-    def _work(self, task: Task, span: Span | None, stop: threading.Event) -> Report | None:
+    def _counted(self, task: Task, attempt: Callable[[_Counter], Report | None]) -> Report | None:
         counter = _Counter(lambda frames: self._send(Advanced(self._name, task.video, frames)))
         try:
-            if span is not None:
-                self._session.make(span, PieceFolder(Path(task.folder)), self._fingerprint, stop=stop, progress=counter)
-                return None
-            assert task.run is not None
-            with task.share.errors_told_apart():
-                return self._session.run(**task.run, stop=stop, progress=counter)
+            return attempt(counter)
         finally:
             counter.report()
+
+    def _make(self, span: Span, folder: str, stop: threading.Event, counter: _Counter) -> None:
+        self._session.make(span, PieceFolder(Path(folder)), self._fingerprint, stop=stop, progress=counter)
+
+    def _run(self, task: RunTask, stop: threading.Event, counter: _Counter) -> Report:
+        with task.share.errors_told_apart():
+            return self._session.run(**task.run, stop=stop, progress=counter)
 
 
 class _Counter:

@@ -24,7 +24,7 @@ from segmentation import Config, Workers
 from segmentation.pipeline.report import Report
 from segmentation.scale import local, watch
 from segmentation.scale.local import LocalWorkers
-from segmentation.scale.protocol import Event, Lost, Ready, Task
+from segmentation.scale.protocol import Event, Lost, Ready, RunTask
 
 SILENCE = 3.0  # seconds, in the place of a minute and of 15
 RUN = 1.5  # seconds from the first piece on, within which somebody is stopped
@@ -259,7 +259,7 @@ def test_an_idle_worker_is_not_lost() -> None:
 
 def test_a_long_message_to_a_worker_that_stands_still_does_not_keep_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "_GRACE", 0.5)
-    long = Task(video="long", run={"input": "x" * 10_000_000})
+    long = RunTask(video="long", run={"input": "x" * 10_000_000})
     with One() as pool, ThreadPoolExecutor(1) as threads:
         pool.next(Ready)
         stopped = pool.process

@@ -89,11 +89,10 @@ class _Carried:
     steps: int = 0
 
     @staticmethod
-    def begin(frame: CorrectedFrame) -> _Carried:
-        assert frame.correction is not None
-        height, width = frame.luma.values.shape
+    def begin(correction: Map, luma: HostLuma) -> _Carried:
+        height, width = luma.values.shape
         still = np.zeros((height, width), np.float32)
-        return _Carried(resized(frame.correction, (2 * height, 2 * width)), frame.luma, frame.luma, (still, still))
+        return _Carried(resized(correction, (2 * height, 2 * width)), luma, luma, (still, still))
 
     def to(self, luma: HostLuma) -> _Carried:
         """Returns it in the next frame of its way."""
@@ -150,7 +149,7 @@ def carried(frames: Iterable[CorrectedFrame], count: int) -> Iterator[tuple[int,
         last = frame.luma
         if frame.correction is not None:
             count -= 1
-            begun = _Carried.begin(frame)
+            begun = _Carried.begin(frame.correction, frame.luma)
             yield from _between(waiting, key, begun)
             yield frame.pts, PackedMap.of(begun.correction)
             waiting.clear()

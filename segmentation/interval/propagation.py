@@ -232,21 +232,17 @@ def flow_to(luma: HostLuma, key: HostLuma) -> Flow:
     sum of |Y - Y_k| over the box around it, plus STEP for each place that it is away. Of equal places the first counts,
     row by row.
     """
-    flow: tuple[Whole, Whole] | None = None
+    flow: tuple[Whole, Whole] = (still := np.zeros(luma.pyramid[0].shape, np.int32), still)
     for here, there, radius in zip(luma.pyramid, key.pyramid, RADII, strict=True):
         flow = _searched(here, there, flow, radius)
-    assert flow is not None
     right, down = (_blurred(part.astype(np.float32), FLOW_BOX) for part in flow)
     return right, down
 
 
-def _searched(here: Levels, there: Levels, coarse: tuple[Whole, Whole] | None, radius: int) -> tuple[Whole, Whole]:
+def _searched(here: Levels, there: Levels, coarse: tuple[Whole, Whole], radius: int) -> tuple[Whole, Whole]:
     """Returns the flow to the right and down at one size."""
     height, width = here.shape
-    if coarse is None:
-        right, down = np.zeros((2, height, width), np.int32)
-    else:
-        right, down = (np.repeat(np.repeat(2 * part, 2, 0), 2, 1)[:height, :width] for part in coarse)
+    right, down = (np.repeat(np.repeat(2 * part, 2, 0), 2, 1)[:height, :width] for part in coarse)
     reach = radius + max(int(np.abs(right).max()), int(np.abs(down).max()))
     padded = cv2.copyMakeBorder(there, reach, reach, reach, reach, cv2.BORDER_REPLICATE)
     begin, side = reach - radius, 2 * radius + 1

@@ -71,7 +71,7 @@ def read(outputs: Outputs, form: Detection, size: Size, keep: Collection[int]) -
     chosen = _suppressed(boxes, scores, classes, form.nms)
     chosen = chosen[np.argsort(-scores[chosen], kind="stable")][:MOST]
     boxes = boxes[chosen]
-    masks = None if found.masks is None else _enlarged(found, rows[chosen], boxes, size)
+    masks = None if found.masks is None else _enlarged(found, found.masks(rows[chosen]), boxes, size)
     unknown = bool(np.isnan(found.scores).any() or not finite.all() or (masks is not None and np.isnan(masks).any()))
     return Detections(boxes=boxes, scores=scores[chosen], classes=classes[chosen], masks=masks, unknown=unknown)
 
@@ -236,11 +236,10 @@ def _suppressed(boxes: Floats, scores: Floats, classes: Rows, limit: float | Non
     return np.asarray(chosen, np.intp).reshape(-1)
 
 
-def _enlarged(found: Candidates, rows: Rows, boxes: Floats, size: Size) -> Floats:
-    """Returns the masks of these proposals as large as the input, in 0..1."""
-    assert found.masks is not None
-    masks = np.zeros((len(rows), *size), np.float32)
-    for mask, box, small in zip(masks, boxes, found.masks(rows), strict=True):
+def _enlarged(found: Candidates, given: Floats, boxes: Floats, size: Size) -> Floats:
+    """Returns the masks of proposals with these boxes as large as the input, in 0..1."""
+    masks = np.zeros((len(boxes), *size), np.float32)
+    for mask, box, small in zip(masks, boxes, given, strict=True):
         large = cv2.resize(small.astype(np.float32), (size[1], size[0]), interpolation=cv2.INTER_LINEAR)
         inside = box_pixels(box, size) if found.cut else (slice(None), slice(None))
         mask[inside] = _sigmoid(large[inside]) if found.logits else large[inside]

@@ -59,19 +59,19 @@ class Guard:
                 return HTTPStatus.FORBIDDEN, f"origin {origin!r}: is another site"
             if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
                 return HTTPStatus.FORBIDDEN, "the request comes from another site"
-        if self._token is not None and not scope["path"].startswith(_OPEN) and not self._allowed(headers):
+        if self._token is not None and not scope["path"].startswith(_OPEN) and not _allowed(self._token, headers):
             return (
                 HTTPStatus.UNAUTHORIZED,
                 "the token is needed: as the header Authorization: Bearer TOKEN, or at /login",
             )
         return None
 
-    def _allowed(self, headers: Headers) -> bool:
-        assert self._token is not None
-        kind, _, given = headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer":
-            return same(given.strip(), self._token)
-        return same(cookie_parser(headers.get("cookie", "")).get(COOKIE, ""), cookie_of(self._token))
+
+def _allowed(token: str, headers: Headers) -> bool:
+    kind, _, given = headers.get("authorization", "").partition(" ")
+    if kind.lower() == "bearer":
+        return same(given.strip(), token)
+    return same(cookie_parser(headers.get("cookie", "")).get(COOKIE, ""), cookie_of(token))
 
 
 def cookie_of(token: str) -> str:

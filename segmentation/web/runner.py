@@ -89,19 +89,22 @@ class JobRunner:
         return True
 
     def _work(self) -> None:
-        while True:
-            with self._wake:
-                while not self._closed and (job := self._store.take()) is None:
-                    self._wake.wait()
-                if self._closed:
-                    return
-            assert job is not None
+        while (job := self._next()) is not None:
             try:
                 self._run(job)
             except SegmentationError as exc:  # the work folder is full; the next job may fit
                 log.error("job %s: %s", job.id, exc)
             except OSError as exc:
                 self._fail(job, f"{job.name}: no process can be started ({exc})")
+
+    def _next(self) -> QueuedJob | None:
+        """Waits for the next job of the queue, and returns it; `None` once the runner is closed."""
+        with self._wake:
+            while not self._closed:
+                if (job := self._store.take()) is not None:
+                    return job
+                self._wake.wait()
+        return None
 
     def _tidy(self) -> None:
         """Removes old results now and then, also where no job ends."""

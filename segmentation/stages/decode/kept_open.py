@@ -78,11 +78,10 @@ class KeptOpenDecoder(PyAVDecoder):
         if not self._recent:
             return False
         last = self._recent[-1].pts
-        if pts < last or self._coming is None:
+        if pts < last or self._coming is None or self._open is None:
             return self._begins(self._recent[0]) or sum(frame.pts <= pts for frame in self._recent) > before
         if not self._seeks:
             return True
-        assert self._open is not None
         entries = self._open[1].index_entries
         key = entries.search_timestamp(pts)
         return (pts - last) * self.info.time_base <= _NEAR or (key >= 0 and entries[key].timestamp <= last)

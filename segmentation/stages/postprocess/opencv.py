@@ -29,7 +29,7 @@ from segmentation.stages.postprocess import Postprocessor
 from segmentation.stages.postprocess.backdrop import MOST_WORKERS, Backdrop, check_backdrop
 from segmentation.stages.postprocess.blur import OLD_BACKGROUND, block_side, blur_scale, gaussian_side
 from segmentation.stages.postprocess.edge import Edge
-from segmentation.stages.postprocess.legend import legend, palette_samples
+from segmentation.stages.postprocess.legend import Legend, legend, palette_samples
 from segmentation.stages.preprocess.opencv import shrink
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class OpenCVPostprocessor(Postprocessor):
                 half = cv2.addWeighted(alpha, -0.5, alpha, 0, 255)
                 if self._legend is None or class_map is None:
                     return self._composite(planes, self._plain, half)
-                return self._write_legend(self._composite(planes, self._tints(class_map), half))
+                return self._write_legend(self._legend, self._composite(planes, self._tints(class_map), half))
             case "cutout":
                 return self._cut_out(frame, alpha)
             case _:
@@ -109,10 +109,9 @@ class OpenCVPostprocessor(Postprocessor):
         )
         return y, u, v
 
-    def _write_legend(self, planes: Planes) -> Planes:
+    def _write_legend(self, drawn: Legend, planes: Planes) -> Planes:
         """Overwrites a part of the planes with the legend, and returns the planes."""
-        assert self._legend is not None
-        for plane, part, box in zip(planes, self._legend.planes, self._boxes, strict=True):
+        for plane, part, box in zip(planes, drawn.planes, self._boxes, strict=True):
             plane[box] = part
         return planes
 

@@ -68,31 +68,32 @@ class PartsMuxer(Muxer):
         assert packet.pts is not None and packet.time_base
         seconds = packet.pts * packet.time_base
         is_video = packet.stream_index == self.container.streams.video[0].index
-        if is_video and (self._part is None or (packet.is_keyframe and seconds >= self._ends)):
-            self._begin_part(seconds)
-        if not is_video and (self._part is None or seconds < self._begins):
+        part = self._part
+        if is_video and (part is None or (packet.is_keyframe and seconds >= self._ends)):
+            part = self._begin_part(seconds)
+        if part is None or (not is_video and seconds < self._begins):
             return  # sound without a picture
-        assert self._part is not None
         packet.stream = self._streams[packet.stream_index]
-        self._mux_into(self._part, packet, self._begins)
+        self._mux_into(part, packet, self._begins)
 
-    def _begin_part(self, seconds: Fraction) -> None:
-        """Ends a part and begins another one, which shows the frame of `seconds` first."""
+    def _begin_part(self, seconds: Fraction) -> OutputContainer:
+        """Ends a part and begins another one, which shows the frame of `seconds` first. Returns it."""
         self._end_part()
         self.tick  # noqa: B018  # writes the encoder's parameters into its stream
         try:
             path, descriptor = self._create()
             os.close(descriptor)  # FFmpeg opens the file by its name, and only when it writes the header
             options = format_options(path, self._info) | _OPTIONS
-            self._part = av.open(str(path), "w", format="matroska", container_options=options)
+            part = self._part = av.open(str(path), "w", format="matroska", container_options=options)
         except (av.error.FFmpegError, OSError) as exc:
             raise self._error(exc) from exc
-        self._streams = tuple(self._part.add_stream_from_template(stream) for stream in self.container.streams)
+        self._streams = tuple(part.add_stream_from_template(stream) for stream in self.container.streams)
         if self._info.display_matrix is not None:
-            self._part.streams.video[0].set_display_matrix(self._info.display_matrix)
+            part.streams.video[0].set_display_matrix(self._info.display_matrix)
         self._begins, self._ends = seconds, (seconds // self._length + 1) * self._length
         self.parts += (str(path),)
         log.info("%s: %s begins", self._info.path, path)
+        return part
 
     def _create(self) -> tuple[Path, int]:
         """Makes an empty file with a name of its own; returns its descriptor too. Raises `OSError`."""

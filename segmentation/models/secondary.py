@@ -47,7 +47,7 @@ class SecondaryNetwork:
             raise ConfigError(f"then {then.name}: {then.file} gives masks of classes; boxes or a class are needed")
         keep = tuple(number for number, label in enumerate(model.labels) if label not in BACKGROUNDS)
         size = CROP_SIZE if model.sizes else (model.height, model.width)
-        self._detection = detection = without_masks(model.detection)
+        self.detection = detection = without_masks(model.detection)
         self.model: Model = replace(model, detection=detection, keep=keep, height=size[0], width=size[1], sizes=())
         log.info("then %s: %s, %s at %dx%d", then.name, then.file, detection.task, *size)
         options = ort.SessionOptions()
@@ -69,7 +69,7 @@ class SecondaryNetwork:
 
     def _found(self, outputs: Outputs, place: Place) -> list[CropFinding]:
         model = self.model
-        found = read(outputs, self._detection, (model.height, model.width), model.keep).within(place)
+        found = read(outputs, self.detection, (model.height, model.width), model.keep).within(place)
         return [
             CropFinding(
                 self._label(int(number)),

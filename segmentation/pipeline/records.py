@@ -59,5 +59,6 @@ def open_records(opened: OpenedRun, label: str, seconds: Callable[[int], Fractio
         sinks.append(exits.enter_context(make_results(seconds, info, labels, config, choices.counts)))
     if config.save_masks is not None:
         assert choices.model is not None, "Config refuses save_masks with masks"
-        sinks.append(exits.enter_context(MaskWriter(info, choices.model.name, choices.kept, config)))
+        name, overwrite = choices.model.name, config.overwrite
+        sinks.append(exits.enter_context(MaskWriter(config.save_masks, info, name, choices.kept, overwrite=overwrite)))
     return Records(sinks=sinks, counted=counted, audit=audit)

@@ -205,7 +205,8 @@ class Joiner:
             seconds = self._outputs[0].muxer.seconds
             self._results = self._exits.enter_context(Results(seconds, info, index.classes, config))
         if config.save_masks is not None:
-            self._masks = self._exits.enter_context(MaskWriter(info, index.model, index.classes, config))
+            writer = MaskWriter(config.save_masks, info, index.model, index.classes, overwrite=config.overwrite)
+            self._masks = self._exits.enter_context(writer)
         self._records = [record for record in (self._results, self._masks) if record is not None]
 
     def _add_records(self, piece: PieceFile) -> None:

@@ -259,7 +259,7 @@ RECORDS: dict[str, Callable[[VideoInfo, Config], Any]] = {
     ),
     "a.json": lambda info, config: trace.Trace(Path("a.json"), info.path, overwrite=False),
     "a.jsonl": lambda info, config: results.Results(NOBODY.seconds, info, [], replace(config, results="a.jsonl")),
-    "a.mkv": lambda info, config: saved.MaskWriter(info, "nobody", (), replace(config, save_masks="a.mkv")),
+    "a.mkv": lambda info, config: saved.MaskWriter("a.mkv", info, "nobody", (), overwrite=config.overwrite),
 }
 
 

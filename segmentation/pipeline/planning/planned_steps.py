@@ -84,7 +84,6 @@ def _about_project(path: str | Path) -> str:
 
 def _about(network: SecondaryNetwork, frames: Memory) -> str:
     model = network.model
-    assert model.detection is not None
     how, why = f"ONNX Runtime {ort.__version__}, CPU, FP32", ""
     if frames == "cuda":
         from segmentation.stages.inference.crop_network import CropNetwork  # needs PyTorch
@@ -93,4 +92,4 @@ def _about(network: SecondaryNetwork, frames: Memory) -> str:
             how = CropNetwork.describe(model)
         except BackendError as exc:
             why = f" ({exc})"
-    return f"{how}, {model.detection.task}, crops at {model.height}x{model.width}{why}"
+    return f"{how}, {network.detection.task}, crops at {model.height}x{model.width}{why}"

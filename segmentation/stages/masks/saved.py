@@ -67,13 +67,14 @@ class MaskWriter(Sink):
     Raises `OutputError` where the file cannot be written.
     """
 
-    def __init__(self, info: VideoInfo, model: str, classes: tuple[str, ...], config: Config) -> None:
+    def __init__(
+        self, target: str | Path, info: VideoInfo, model: str, classes: tuple[str, ...], *, overwrite: bool
+    ) -> None:
         """`model` is the network's name, and `classes` are those that the masks keep."""
-        assert config.save_masks is not None
-        self.target = Path(config.save_masks)
+        self.target = Path(target)
         if self.target.suffix.lower() != ".mkv":
             raise ConfigError(f"--save-masks {self.target}: masks are saved in Matroska; name a file that ends in .mkv")
-        self._file = PendingFile(self.target, overwrite=config.overwrite)
+        self._file = PendingFile(self.target, overwrite=overwrite)
         self._file.check("--save-masks")
         self._info, self._model, self._classes = info, model, classes
         self._shift = Fraction(0)

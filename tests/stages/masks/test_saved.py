@@ -187,7 +187,7 @@ def test_any_size_and_any_beginning(shape: tuple[int, int], first: int, tmp_path
             pts += 7
         batches.append(FrameBatch(frames=tuple(frames), index=0, number=number))
     path = tmp_path / "m.mkv"
-    with MaskWriter(info, "person", ("person",), Config(save_masks=path)) as writer:
+    with MaskWriter(path, info, "person", ("person",), overwrite=False) as writer:
         for batch, some in zip(batches, levels, strict=True):
             writer.write(FinishedBatch(frames=batch, levels=some))
         writer.finish(None)

@@ -60,7 +60,12 @@ def probe_any(source: Source, access: Access) -> VideoInfo:
     """
     if source.is_live:
         return LiveReader(source, access).describe()
-    return probe(source, access)
+    try:
+        return probe(source, access)
+    except InputError as exc:
+        if access.stop.is_set():  # a pipe has ended there, as far as FFmpeg sees
+            raise InputError(f"{source.text}: stopped before the first frame; nothing was written") from exc
+        raise
 
 
 class LiveReader:

@@ -116,6 +116,23 @@ def test_a_failed_run_leaves_the_next_unharmed(three: list[Path], tmp_path: Path
     assert digest(tmp_path / "c.mp4") == digest(tmp_path / "d.mp4")
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_stopped_run_of_a_pipe_says_so(begun: bool, tmp_path: Path) -> None:
+    """Without a writer, and with the beginning of a video."""
+    os.mkfifo(pipe := tmp_path / "in.mp4")
+    held = os.open(pipe, os.O_RDWR)
+    stop = threading.Event()
+    stop.set()
+    try:
+        if begun:
+            os.write(held, SAMPLE.read_bytes()[:4096])
+        with Segmenter() as segmenter, pytest.raises(InputError, match=r"in\.mp4: stopped before the first frame"):
+            segmenter.run(pipe, tmp_path / "out.mp4", stop=stop)
+    finally:
+        os.close(held)
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
 def test_options_of_a_run_are_for_that_run(three: list[Path], tmp_path: Path) -> None:
     with Segmenter(mode="baseline", infer="onnxruntime", effect="mask", codec="ffv1") as segmenter:
         segmenter.run(three[0], tmp_path / "a.mkv", max_frames=3)

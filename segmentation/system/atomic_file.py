@@ -95,7 +95,8 @@ class PendingFile:
         The file is locked while this process lives, so that others can distinguish it from one that was left.
         """
         with suppress(OSError):  # a link that leads nowhere
-            self._replaced = self.place.stat()
+            there = self.place.stat()
+            self._replaced = there if stat.S_ISREG(there.st_mode) else None  # a folder, since it was tested
         for _ in range(_ATTEMPTS):
             self.path = self._temporary()
             self._descriptor = self._make()

@@ -214,6 +214,15 @@ def test_what_replaces_a_link_is_as_private_as_the_file_behind_it(tmp_path: Path
     assert not target.is_symlink() and mode(target) == 0o600 and private.read_bytes() == b"old"
 
 
+@pytest.mark.usefixtures("usual_umask")
+@pytest.mark.parametrize("aim", ["nowhere", "."])
+def test_what_replaces_a_link_to_no_file_has_the_usual_mode(aim: str, tmp_path: Path) -> None:
+    target = tmp_path / "a.txt"
+    target.symlink_to(aim)
+    written(target, overwrite=True).commit()
+    assert not target.is_symlink() and mode(target) == 0o644
+
+
 def test_other_names_of_a_replaced_file_keep_it(tmp_path: Path) -> None:
     target, other = tmp_path / "a.txt", tmp_path / "b.txt"
     other.write_text("old")

@@ -20,6 +20,7 @@ _GAP = Fraction(10)  # seconds: a longer gap of all streams is a step, likewise
 _JITTER = Fraction(1, 2)  # seconds ahead of the expected time from which on a packet may be an outlier
 _REACH = Fraction(3)  # seconds of a stream that are read ahead at most, to tell a step from outliers
 _STEADY = 3  # packets that must follow a step on its clock
+_FIRST = 32  # packets that show whether a stream begins apart from the others: two PES of sound have up to 26
 _REORDERED = 16  # packets that come before one that is shown earlier, at most (H.264, A.3.1)
 _MOST = 4096  # packets that are read ahead
 _SPARSE = 256  # packets among which one of a subtitle finds those of its clock
@@ -45,6 +46,7 @@ class _TrackClock:
     """A stream of pictures or sound, in units of the clock."""
 
     offset: int = 0  # from the stream's own clock to the one of all
+    begin: int | None = None  # pts of the first packet
     last: int | None = None  # dts of the last packet
     length: int = 0  # of the last packet that had one
     end: int = 0  # of what has been shown or heard
@@ -104,6 +106,11 @@ class Clock(Generic[PacketT]):
     def changed(self) -> bool:
         """Whether any packet got another time."""
         return bool(self.retimed or self.steps)
+
+    def begin(self, stream: int) -> Fraction | None:
+        """Returns when the first packet of a stream of pictures or sound is shown, in seconds, if it has come."""
+        track = self._tracks.get(stream)
+        return None if track is None or track.begin is None else Fraction(track.begin, self._unit)
 
     def __call__(self, packets: Iterable[PacketT]) -> Iterator[PacketT]:
         """Yields the packets, their times changed in place. Reads ahead only where a time is not the expected one."""
@@ -226,26 +233,31 @@ class Clock(Generic[PacketT]):
                 own.append(self._raw(further))
             elif others.get(further.stream_index, 0) is None:
                 others[further.stream_index] = self._raw(further)
-            apart = self._is_apart(own[0], others) if others else self._jump(own) > 0
-            if len(own) > _STEADY and None not in others.values() and not apart:
+            if None not in others.values() and self._begins_right(own, others):
                 return None
         wrong = self._jump(own)
         if not 0 < wrong <= len(own) - _STEADY:
             return None
-        if others and (self._is_apart(own[wrong], others) or not self._is_apart(own[0], others)):
+        far = abs(own[wrong] - own[wrong - 1]) // 2
+        if others and (self._is_apart(own[wrong], others, far) or not self._is_apart(own[0], others, far)):
             return None
         if not others and wrong >= _STEADY:
             return None
         return own[wrong] - wrong * self._length(packet, self._tracks[stream])
 
-    def _jump(self, times: Sequence[int]) -> int:
-        """Returns the number of the first time that is far from the one before, 0 for none."""
-        far = self._seconds(_GAP)
-        return next((n for n, (before, at) in enumerate(pairwise(times), 1) if abs(at - before) > far), 0)
+    def _begins_right(self, own: Sequence[int], others: Mapping[int, int | None]) -> bool:
+        """Returns whether enough of a stream's first packets are seen, and they are no outliers."""
+        apart, far = (others and self._is_apart(own[0], others, self._seconds(by)) for by in (_JITTER, _GAP))
+        return len(own) > (_FIRST if apart else _STEADY) and not far and not self._jump(own)
 
-    def _is_apart(self, at: int, others: Mapping[int, int | None]) -> bool:
+    def _jump(self, times: Sequence[int]) -> int:
+        """Returns the number of the first time that is far behind the one before, or before it; 0 for none."""
+        back, far = -self._seconds(_JITTER), self._seconds(_GAP)
+        return next((n for n, (before, at) in enumerate(pairwise(times), 1) if not back <= at - before <= far), 0)
+
+    def _is_apart(self, at: int, others: Mapping[int, int | None], far: int) -> bool:
         """Returns whether a time is far from those of all other streams, as far as these are known."""
-        return all(other is None or abs(at - other) > self._seconds(_GAP) for other in others.values())
+        return all(other is None or abs(at - other) > far for other in others.values())
 
     def _fits(self, at: int, track: _TrackClock, expected: int) -> bool:
         """Returns whether a packet may have this dts without a look at what follows."""
@@ -336,6 +348,7 @@ class Clock(Generic[PacketT]):
         if track.last is not None:
             track.pause = max(track.pause, dts * scale - track.last - track.length)
         shown = pts * scale
+        track.begin = shown if track.begin is None else track.begin
         track.last, track.length = dts * scale, self._length(packet, track)
         track.end = max(track.end, shown + track.length)
         track.apart = max(track.apart, shown - track.last)

@@ -86,6 +86,10 @@ class SourcePackets:
         """Whether the clock has stepped, or packets have stated wrong times: their own times lead nowhere."""
         return self._clock is not None and self._clock.changed
 
+    def begin(self, stream: Stream) -> Fraction | None:
+        """Returns when the first packet of a stream of pictures or sound is shown, in seconds, if it has come."""
+        return None if self._clock is None else self._clock.begin(stream.index)
+
     @property
     def steps(self) -> Sequence[tuple[Fraction, Fraction]]:
         """When the clock has stepped, and by how much, in seconds."""

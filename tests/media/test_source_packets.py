@@ -6,7 +6,9 @@ from pathlib import Path
 
 import av
 import pytest
-from videos import Synthetic, times
+from marks import first
+from mpegts import with_wrong_times
+from videos import Synthetic, packets, same_packets, times
 
 from segmentation import segment
 from segmentation.media.opening.open_input import open_input
@@ -38,6 +40,18 @@ def test_a_pause_is_no_length_of_another_picture(tmp_path: Path) -> None:
     source = Synthetic(codec="libx264", options={"bf": "2"}, pts=pts).write(tmp_path / "a.mp4")
     segment(source, tmp_path / "b.mkv", effect="mask", verify=True)
     assert lasting(tmp_path / "b.mkv") == pytest.approx(1503 / 25, abs=0.1)
+
+
+@pytest.mark.parametrize(("pid", "seconds"), first(2, [(256, -50), (257, 3), (256, 3), (257, -50)]))
+def test_a_first_packet_with_a_wrong_time_leaves_no_pause(pid: int, seconds: int, tmp_path: Path) -> None:
+    video = Synthetic(codec="libx264", pts=range(40), audio="aac").write(tmp_path / "a.ts").read_bytes()
+    (tmp_path / "b.ts").write_bytes(with_wrong_times(video, pid, [0], seconds))
+    for name in "ab":
+        segment(tmp_path / f"{name}.ts", tmp_path / f"{name}.mkv", effect="mask", verify=name == "b")
+    for have, want in zip(*([times(tmp_path / f"{name}.mkv") for name in "ba"]), strict=True):
+        assert abs(have - want) < Fraction(1, 25)
+    have, want = (packets(tmp_path / f"{name}.mkv", "audio") for name in "ba")
+    assert same_packets(have, want, Fraction(1, 25))
 
 
 def test_packets_before_damage_are_yielded(tmp_path: Path) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
 import logging
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
+from typing import cast
 
 import av
 import av.error
 from av.container import InputContainer
 from av.packet import Packet
+from av.stream import Stream
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
@@ -35,6 +38,7 @@ from segmentation.media.opening.download import DownloadError, HttpFile
 from segmentation.media.opening.open_input import decoder_options, open_input, too_large, video_stream
 from segmentation.media.opening.stream_facts import StreamFacts, stream_facts
 from segmentation.media.opening.stream_properties import color_of, display_matrix, nominal_rate, shown_as, stream_length
+from segmentation.media.source_packets import SourcePackets
 from segmentation.system.access import Access, check_size
 
 log = logging.getLogger(__name__)
@@ -54,7 +58,9 @@ def probe(given: str | Source, access: Access | None = None) -> VideoInfo:
         _check_length(container, stream, path, access)
         extradata = stream.codec_context.extradata
         decoding_times = container.format.name == "avi" and stream.has_b_frames
-        first, frame = _first_of(source, container, stream, access)
+        packets = SourcePackets(container, *container.streams) if may_step(container.format) else None
+        first, frame = _first_of(source, container, stream, access, packets)
+        start, first_pts = _beginning(container, stream, packets)
         codec = stream.codec_context.name
         head = b"" if first is None else bytes(first)
         matrix = display_matrix(frame, exif=head if codec in _EXIF else None)
@@ -77,7 +83,7 @@ def probe(given: str | Source, access: Access | None = None) -> VideoInfo:
             color=color_of(frame),
             time_base=time_base,
             rate=rate,
-            start=Fraction(container.start_time or 0, 1_000_000),
+            start=start,
             frames=index or stream.frames or round(seconds * rate),
             frames_exact=bool(index),
             end=_end(container, stream, length),
@@ -90,7 +96,7 @@ def probe(given: str | Source, access: Access | None = None) -> VideoInfo:
             left_out=_left_out(facts, stream, path),
             interlaced=frame.interlaced_frame,
             access=access,
-            first_pts=stream.start_time or 0,
+            first_pts=first_pts,
             extradata=extradata,
             timed=timed,
             # Addresses would be read whole to learn whether it does; HLS is sought by its playlist.
@@ -101,17 +107,49 @@ def probe(given: str | Source, access: Access | None = None) -> VideoInfo:
 
 
 def _first_of(
-    source: Source, container: InputContainer, stream: VideoStream, access: Access
+    source: Source,
+    container: InputContainer,
+    stream: VideoStream,
+    access: Access,
+    packets: SourcePackets | None,
 ) -> tuple[Packet[VideoStream] | None, VideoFrame]:
     """Returns `first_packet_and_frame`. Raises `InputError`, which names the reason where an index is out of reach."""
     try:
-        return first_packet_and_frame(container, stream, source.text, access)
+        own = None if packets is None else _once_begun(container, stream, packets)
+        return first_packet_and_frame(container, stream, source.text, access, own)
     except InputError as exc:
         place = _read_once(source, access) if "mp4" in container.format.name else ""
         if not place:
             raise
         hint = f"{place} an MP4 needs its index at its beginning (ffmpeg -movflags +faststart)"
         raise InputError(f"{exc}; {hint}") from exc
+
+
+def _once_begun(
+    container: InputContainer, stream: VideoStream, packets: SourcePackets
+) -> Iterator[Packet[VideoStream]]:
+    """Yields a stream's packets, once one of each stream has come that FFmpeg has seen: they are in its memory."""
+    waited = {other.index for other in container.streams if other.start_time is not None}
+    held: list[Packet[Stream]] = []
+    for packet in packets:
+        waited.discard(packet.stream_index)
+        held.append(packet)
+        if not waited:
+            yield from (cast("Packet[VideoStream]", one) for one in held if one.stream_index == stream.index)
+            held.clear()
+
+
+def _beginning(container: InputContainer, stream: VideoStream, packets: SourcePackets | None) -> tuple[Fraction, int]:
+    """Returns when the input begins, in seconds, and its video, in ticks.
+
+    FFmpeg states that, unless the times of the first packets are wrong.
+    """
+    begins = [] if packets is None or not packets.stepped else map(packets.begin, container.streams)
+    known = [begin for begin in begins if begin is not None]
+    own = packets.begin(stream) if packets is not None and known else None
+    if own is None or not stream.time_base:
+        return Fraction(container.start_time or 0, 1_000_000), stream.start_time or 0
+    return min(known), round(own / stream.time_base)
 
 
 def _read_once(source: Source, access: Access) -> str:
@@ -183,12 +221,17 @@ def too_long(path: str, most: Fraction, fault: str = "goes on longer than it say
 
 
 def first_packet_and_frame(
-    container: InputContainer, stream: VideoStream, path: str, access: Access
+    container: InputContainer,
+    stream: VideoStream,
+    path: str,
+    access: Access,
+    packets: Iterable[Packet[VideoStream]] | None = None,
 ) -> tuple[Packet[VideoStream] | None, VideoFrame]:
     """Returns the first packet, see `start_codes`, and the first frame that can be decoded, skipping damaged packets.
 
     A packet of H.264 and HEVC has the parameter sets, if any does up to that frame. The packet is `None` if all are
-    damaged up to that frame. Raises `InputError` if there is no frame.
+    damaged up to that frame. `packets` are the stream's, where the caller reads the container. Raises `InputError` if
+    there is no frame.
     """
     stream.thread_type = "SLICE"  # frame threads would decode a second of video to return one frame
     stream.codec_context.options = decoder_options(access)
@@ -196,7 +239,7 @@ def first_packet_and_frame(
     first: Packet[VideoStream] | None = None
     begun = False
     try:
-        for packet in demuxed(container, stream):
+        for packet in demuxed(container, stream) if packets is None else packets:
             refuse_encrypted(packet, path)
             try:
                 frames = packet.decode()

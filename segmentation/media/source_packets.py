@@ -46,6 +46,7 @@ class SourcePackets:
         self._container, self._streams = container, streams
         self._clock: Clock[Packet[Stream]] | None = None
         self.late: dict[int, str] = {}  # streams that have begun on the way, and are not read, see `late_streams`
+        self._places: dict[int, tuple[int, int]] = {}  # of the first and last packet of each video, in bytes
         form = container.format
         bases = {stream.index: stream.time_base for stream in container.streams if stream.time_base}
         self._read = streams  # these are read
@@ -62,7 +63,7 @@ class SourcePackets:
         finally:
             if may_step(self._container.format):  # others state their streams at their beginning
                 with suppress(AssertionError):  # PyAV's: of an iteration that was left, the container is closed by now
-                    self.late = late_streams(self._container)
+                    self.late = {**self.late, **late_streams(self._container)}
 
     def _packets(self) -> Iterator[Packet[Stream]]:
         if self._clock is None:
@@ -72,8 +73,21 @@ class SourcePackets:
             return
         wanted = {stream.index for stream in self._streams}
         for packet in self._clock(demuxed(self._container, *self._read)):
+            stream = packet.stream
+            if packet.size and stream.type == "video" and packet.pos is not None:
+                begin, _ = self._places.get(stream.index, (packet.pos, packet.pos))
+                self._places[stream.index] = begin, packet.pos
             if packet.stream_index in wanted:
                 yield packet
+        self.late = self._following()
+
+    def _following(self) -> dict[int, str]:
+        """Returns the videos, likewise, that begin in the file where those that are read have ended."""
+        ends = [self._places[stream.index][1] for stream in self._streams if stream.index in self._places]
+        begins = {stream: begin for stream, (begin, _) in self._places.items() if ends and begin > max(ends)}
+        streams = self._container.streams
+        contexts = {stream: streams[stream].codec_context for stream in begins}
+        return {stream: f"video {context.name if context else 'unknown'}" for stream, context in contexts.items()}
 
     def _end(self, stream: Stream) -> int | None:
         """Returns the tick at which an MP4's track ends by its header, or `None`."""

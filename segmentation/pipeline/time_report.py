@@ -40,10 +40,13 @@ def report_late(path: str, missing: Mapping[int, str], config: Config) -> None:
     """Says which streams are left out as they begin on the way. With `strict`, raises `InputError`."""
     if not missing:
         return
-    text = f"{path}: stream {late_words(missing)} begins on the way without being announced, and is left out"
+    text = f"{path}: stream {late_words(missing)} begins on the way, and is left out"
     if config.strict:
         raise InputError(f"{text}; without --strict, the rest is written")
-    log.warning("%s; remux it: ffmpeg -probesize 2G -analyzeduration 2G -i INPUT -map 0 -c copy OUTPUT.mkv", text)
+    chosen, hint = "-map 0", "remux it"
+    if any(kind.startswith("video") for kind in missing.values()):
+        chosen, hint = " ".join(f"-map 0:{stream}" for stream in missing), "process that by itself"
+    log.warning("%s; %s: ffmpeg -probesize 2G -analyzeduration 2G -i INPUT %s -c copy OUTPUT.mkv", text, hint, chosen)
 
 
 def warn_of_times(path: str, source: SourcePackets | None, retimed: Mapping[int, int]) -> None:

@@ -2,6 +2,7 @@
 
 import io
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import av
 import numpy as np
 import pytest
 from flv import without_early_sound
-from videos import Synthetic
+from videos import Synthetic, packets
 
 from segmentation import InputError, OutputError, Segmenter, segment
 from segmentation.media.muxer import format_holds
@@ -41,6 +42,32 @@ def test_metadata_of_flv_on_the_way_is_no_stream(tmp_path: Path) -> None:
     (tmp_path / "twice.flv").write_bytes(whole + whole[13:])
     report = segment(tmp_path / "twice.flv", tmp_path / "b.mkv", **PLAIN)
     assert report.complete and report.late == {} and report.frames == 20
+
+
+def joined(folder: Path, codec: str) -> Path:
+    """Returns MPEG-TS of two recordings with other PIDs: 20 pictures of H.264, and 20 of this codec, with sound."""
+    parts = [
+        Synthetic(codec=kind, pts=range(20), audio="aac", container_options={"mpegts_start_pid": pid})
+        for kind, pid in (("libx264", "0x100"), (codec, "0x200"))
+    ]
+    path = folder / "joined.ts"
+    path.write_bytes(b"".join(part.write(folder / "part.ts").read_bytes() for part in parts))
+    return path
+
+
+def test_a_recording_with_other_pids_goes_on(tmp_path: Path) -> None:
+    target = tmp_path / "b.mkv"
+    report = segment(joined(tmp_path, "libx264"), target, verify=True, **PLAIN)
+    assert report.complete and report.frames == 40
+    sound = packets(target, "audio")
+    assert len(sound) == 2 * len(packets(tmp_path / "part.ts", "audio"))
+    assert max(after.time - before.time for before, after in pairwise(sound)) < Fraction(1, 25)  # type: ignore[operator]
+
+
+def test_a_recording_of_another_codec_is_no_silent_loss(tmp_path: Path) -> None:
+    report = segment(joined(tmp_path, "mpeg2video"), tmp_path / "b.mkv", **PLAIN)
+    assert report.frames == 20 and report.late == {2: "video mpeg2video"} and not report.complete
+    assert segment(tmp_path / "joined.ts", tmp_path / "b.mkv", max_frames=5, **PLAIN).late == {}
 
 
 def test_a_late_stream_that_was_not_wanted_is_no_loss() -> None:

@@ -44,6 +44,7 @@ _LOOK_AHEAD = {"analyzeduration": str(100 * 3600 * 1_000_000), "probesize": str(
 # A playlist without an end is read from its first segment on, and ends where it has not grown in six reloads, which
 # FFmpeg makes each half of its target duration.
 _PLAYLIST_ON_DISK = {"live_start_index": "0", "m3u8_hold_counters": "6"}
+_MERGED = {"merge_pmt_versions": "1"}  # streams of MPEG-TS go on with those of the next program map, in its order
 _READ = 1024  # bytes of a file in which a playlist shows itself
 
 
@@ -92,11 +93,13 @@ def open_input(
         options |= _LOOK_AHEAD if beginning.startswith(_UNANNOUNCED) else {}
         options["protocol_whitelist"] = "file" if files is None else "none"
         analysis = analysis_options(access) | (_NO_ANALYSIS if beginning[4:8] == _MP4 else {})
-        container: InputContainer = av.open(
-            name, "r", timeout=limits, options=analysis, container_options=options, io_open=files, **OPEN_OPTIONS
-        )
+        given_options: dict[str, Any] = {"timeout": limits, "options": analysis, "io_open": files, **OPEN_OPTIONS}
+        container: InputContainer = av.open(name, "r", container_options=options, **given_options)
         if files is not None:
             files.complete = True
+        elif _is_joined(container):
+            container.close()
+            container = av.open(name, "r", container_options=options | _MERGED, **given_options)
         if not url and is_tiled(container):
             container.close()
             return open_heif(path, access.max_pixels)
@@ -119,6 +122,15 @@ def open_input(
             text = "is not a video that FFmpeg can read, or its header is cut off or damaged"
             raise InputError(f"{path}: {text}") from exc
         raise InputError(f"{path}: cannot be opened ({one_line(exc)})") from exc
+
+
+def _is_joined(container: InputContainer) -> bool:
+    """Returns whether an MPEG-TS seems to be joined from recordings with other PIDs: it has the same streams again."""
+    if container.format.name != "mpegts":
+        return False
+    kinds = [(s.type, s.codec_context.name if s.codec_context else "") for s in container.streams]
+    count = len(kinds)
+    return any(count % part == 0 and kinds == kinds[:part] * (count // part) for part in range(1, count // 2 + 1))
 
 
 def _open_bytes(source: ByteSource, access: Access) -> InputContainer:

@@ -93,13 +93,7 @@ def open_input(
         options |= _LOOK_AHEAD if beginning.startswith(_UNANNOUNCED) else {}
         options["protocol_whitelist"] = "file" if files is None else "none"
         analysis = analysis_options(access) | (_NO_ANALYSIS if beginning[4:8] == _MP4 else {})
-        given_options: dict[str, Any] = {"timeout": limits, "options": analysis, "io_open": files, **OPEN_OPTIONS}
-        container: InputContainer = av.open(name, "r", container_options=options, **given_options)
-        if files is not None:
-            files.complete = True
-        elif _is_joined(container):
-            container.close()
-            container = av.open(name, "r", container_options=options | _MERGED, **given_options)
+        container = _opened(name, options, analysis, limits, files)
         if not url and is_tiled(container):
             container.close()
             return open_heif(path, access.max_pixels)
@@ -122,6 +116,21 @@ def open_input(
             text = "is not a video that FFmpeg can read, or its header is cut off or damaged"
             raise InputError(f"{path}: {text}") from exc
         raise InputError(f"{path}: cannot be opened ({one_line(exc)})") from exc
+
+
+def _opened(
+    name: str, options: dict[str, str], analysis: dict[str, str], limits: tuple[float, float], files: Files | None
+) -> InputContainer:
+    """Opens a file or an address with FFmpeg's `options` of containers and of `analysis`. Raises FFmpeg's errors."""
+    container: InputContainer = av.open(
+        name, "r", timeout=limits, options=analysis, container_options=options, io_open=files, **OPEN_OPTIONS
+    )
+    if files is not None:
+        files.complete = True
+    elif not options.keys() & _MERGED and _is_joined(container):
+        container.close()
+        return _opened(name, options | _MERGED, analysis, limits, files)
+    return container
 
 
 def _is_joined(container: InputContainer) -> bool:

@@ -119,8 +119,9 @@ class PicturesEncoder(Encoder):
     def flush(self) -> list[VideoPacket]:
         if self._left_out:
             tick, least = _LEAST[self._codec]
-            text = "%s: %d frames are left out, since a player shows each for %d ms at least; the speed stays"
-            log.warning(text, self._target, self._left_out, 1000 * tick * least)
+            frames = "1 frame is" if self._left_out == 1 else f"{self._left_out} frames are"
+            text = "%s: %s left out, since a player shows each for %d ms at least; the speed stays"
+            log.warning(text, self._target, frames, 1000 * tick * least)
         return [] if self._separate else self._encoded(None)
 
     def _too_soon(self, frame: Frame) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations  # av.Packet takes its parameter only for typ
 import logging
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
@@ -69,7 +69,7 @@ class SourcePackets:
         if self._clock is None:
             packets = demuxed(self._container, *self._streams)
             alone = len(self._streams) == 1 and "mp4" in self._container.format.name
-            yield from _with_last_duration(packets, self._end(self._streams[0])) if alone else packets
+            yield from _with_true_lengths(packets, self._end(self._streams[0])) if alone else packets
             return
         wanted = {stream.index for stream in self._streams}
         for packet in self._clock(demuxed(self._container, *self._read)):
@@ -122,31 +122,46 @@ def decoded(container: InputContainer, stream: VideoStream) -> Iterator[VideoFra
             yield frame
 
 
-def _with_last_duration(packets: Iterator[Packet[Stream]], end: int | None) -> Iterator[Packet[Stream]]:
-    """Yields the packets of one stream of an MP4. The one that is shown last does so up to `end`, in ticks.
+def _with_true_lengths(packets: Iterator[Packet[Stream]], end: int | None) -> Iterator[Packet[Stream]]:
+    """Yields the packets of one stream of an MP4, each shown until the next one at most, and the last up to `end`.
 
-    MP4 states how far a packet is from the next one in decoding order, so the picture that is shown last may seem to
-    last until long after the end. See ISO/IEC 14496-12, 8.6.1.2. If there is no `end`, it lasts as long as the last
-    packet in the file.
+    MP4 states how far a packet is from the next one in decoding order, so a picture may seem to last until long after
+    others, or the end. See ISO/IEC 14496-12, 8.6.1.2. `end` is in ticks. Without one, the picture that is shown last
+    lasts as long as the last packet in the file.
     """
     held: deque[Packet[Stream]] = deque()
+    shown: deque[int] = deque(maxlen=2 * _MOST_REORDERED)  # pts of packets in `held` and before
     error = None
     try:
         for packet in packets:
             held.append(packet)
+            if _is_shown(packet):
+                shown.append(packet.pts or 0)
             if len(held) > _MOST_REORDERED:
-                yield held.popleft()
+                yield _until_next(held.popleft(), shown)
     except av.error.FFmpegError as exc:  # the packets before it are whole
         error = exc
     timed = [packet for packet in held if packet.size and packet.pts is not None]
     if timed:
-        shown = max(timed, key=lambda packet: packet.pts or 0)
-        length = timed[-1].duration if end is None else end - (shown.pts or 0)
-        if 0 < (length or 0) < (shown.duration or 0):
-            shown.duration = length
-    yield from held
+        last = max(timed, key=lambda packet: packet.pts or 0)
+        length = timed[-1].duration if end is None else end - (last.pts or 0)
+        if 0 < (length or 0) < (last.duration or 0):
+            last.duration = length
+    yield from (_until_next(packet, shown) for packet in held)
     if error is not None:
         raise error
+
+
+def _is_shown(packet: Packet[Stream]) -> bool:
+    return packet.size > 0 and packet.pts is not None and not packet.is_discard
+
+
+def _until_next(packet: Packet[Stream], shown: Iterable[int]) -> Packet[Stream]:
+    """Returns a packet whose picture lasts no longer than until the next of those that are shown."""
+    if _is_shown(packet) and packet.duration:
+        begin = packet.pts or 0
+        packet.duration = min([packet.duration, *(pts - begin for pts in shown if pts > begin)])
+    return packet
 
 
 def _goes_on(stream: Stream) -> bool:

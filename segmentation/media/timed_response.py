@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-_LEAST = 0.001  # seconds: 0 would mean not to wait
-
 
 class TimedResponse(HTTPResponse):
     """Raises `TimeoutError` where the answer takes longer than the connection's timeout, however many bytes come."""
@@ -42,7 +40,10 @@ class _TimedReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int | None:
-        self._connection.settimeout(max(_LEAST, self._deadline - time.monotonic()))
+        left = self._deadline - time.monotonic()
+        if left <= 0:  # also where bytes are there: a server may send without end
+            raise TimeoutError("timed out")
+        self._connection.settimeout(left)
         try:
             return self._file.readinto(buffer)
         finally:

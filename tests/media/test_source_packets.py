@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 
 import av
@@ -40,6 +41,11 @@ def test_a_pause_is_no_length_of_another_picture(tmp_path: Path) -> None:
     source = Synthetic(codec="libx264", options={"bf": "2"}, pts=pts).write(tmp_path / "a.mp4")
     segment(source, tmp_path / "b.mkv", effect="mask", verify=True)
     assert lasting(tmp_path / "b.mkv") == pytest.approx(1503 / 25, abs=0.1)
+    with open_input(str(source)) as container:  # as all decoders read them
+        found = [(p.pts, p.duration) for p in SourcePackets(container, container.streams.video[0]) if p.size]
+    for (begin, length), (following, _) in pairwise(sorted(found)):
+        assert 0 < length <= following - begin
+    assert len(found) == len(pts)
 
 
 @pytest.mark.parametrize(("pid", "seconds"), first(2, [(256, -50), (257, 3), (256, 3), (257, -50)]))

@@ -30,7 +30,7 @@ from segmentation.media.source_packets import SourcePackets, leads_there
 from segmentation.options.config import Config
 from segmentation.stages.decode import Decoder
 from segmentation.stages.decode.constancy import Constancy, is_recolored
-from segmentation.stages.decode.timestamps import Reorder, Timeline, length, missing, without_overlaps
+from segmentation.stages.decode.timestamps import Reorder, Timeline, length, missing
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
@@ -71,7 +71,7 @@ class PyAVDecoder(Decoder):
     def __iter__(self) -> Iterator[FrameBatch]:
         batch: list[Frame] = []
         count = number = 0
-        for frame in without_overlaps(self._frames()):
+        for frame in self._frames():
             batch.append(frame)
             count += 1
             full = self._limit is not None and count >= self._limit

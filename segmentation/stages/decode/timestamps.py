@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from segmentation.frames import Frame, FrameBatch, VideoInfo
+from segmentation.frames import FrameBatch, VideoInfo
 from segmentation.media.opening.probe import too_long
 from segmentation.options.config import Config
 from segmentation.options.times import exact
@@ -122,17 +121,3 @@ def missing(info: VideoInfo, frames: int, end: Fraction, source: SourcePackets |
     if not stepped and info.end is not None and (info.end - end) * info.rate > Fraction(3, 2):
         lost = max(lost, round((info.end - end) * info.rate))
     return max(0, lost)
-
-
-def without_overlaps(frames: Iterable[Frame]) -> Iterator[Frame]:
-    """Yields frames, none of which lasts beyond the next one's beginning, as MP4 states where its order is another.
-
-    MP4 states how far a picture is from the next one in decoding order.
-    """
-    held: Frame | None = None
-    for frame in frames:
-        if held is not None:
-            yield held if held.duration <= frame.pts - held.pts else replace(held, duration=frame.pts - held.pts)
-        held = frame
-    if held is not None:
-        yield held

@@ -38,12 +38,12 @@ class EdgeMotion:
         dt, scale = time - self._time, _scale(edges)
         step = np.array([[1.0, dt], [0.0, 1.0]])
         push = np.array([dt * dt / 2, dt])
-        covariance = step @ self._covariance @ step.T + np.outer(push, push) * (_ACCELERATION * scale) ** 2
+        covariance = step @ self._covariance @ step.T + push[:, None] * push * (_ACCELERATION * scale) ** 2
         gain = covariance[:, 0] / (covariance[0, 0] + (doubt * _MEASURED * scale) ** 2)
         expected = self.at(time)
         self._place = expected + gain[0] * (edges - expected)
         self._speed = self._speed + gain[1] * (edges - expected)
-        self._covariance = covariance - np.outer(gain, covariance[0])
+        self._covariance = covariance - gain[:, None] * covariance[0]
         self._time = time
         self._mean_speed = self._mean_speed + min(1.0, dt / _MEMORY) * (self._speed - self._mean_speed)
 
@@ -71,8 +71,10 @@ def _scale(edges: Edges) -> float:
     return float(np.sqrt(max(1.0, (edges[2] - edges[0]) * (edges[3] - edges[1]))))
 
 
-def box_iou(one: Edges, other: Edges) -> float:
-    """Returns the share of the union of two boxes that both cover."""
-    sides = np.minimum(one[2:], other[2:]) - np.maximum(one[:2], other[:2])
-    both = float(np.prod(np.maximum(sides, 0)))
-    return both / max(1e-9, float(np.prod(one[2:] - one[:2]) + np.prod(other[2:] - other[:2])) - both)
+def box_iou(one: Edges, other: Edges) -> NDArray[np.float64]:
+    """Returns the share of the union of two boxes that both cover: of boxes (..., 4) an array (...)."""
+    sides = np.maximum(np.minimum(one[..., 2:], other[..., 2:]) - np.maximum(one[..., :2], other[..., :2]), 0)
+    both = sides[..., 0] * sides[..., 1]
+    areas = [(box[..., 2] - box[..., 0]) * (box[..., 3] - box[..., 1]) for box in (one, other)]
+    share: NDArray[np.float64] = both / np.maximum(1e-9, areas[0] + areas[1] - both)
+    return share

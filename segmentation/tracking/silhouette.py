@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,11 +24,11 @@ class Silhouette:
     @staticmethod
     def of(found: NDArray[np.bool_], left: int = 0, top: int = 0) -> Silhouette | None:
         """Returns the set pixels of `found` (h, w), whose corner lies at `left`, `top`; `None` if there are none."""
-        rows, columns = np.flatnonzero(found.any(1)), np.flatnonzero(found.any(0))
-        if not len(rows):
+        column, row, width, height = cv2.boundingRect(found.view(np.uint8)) if found.size else (0, 0, 0, 0)
+        if not width:
             return None
-        part = found[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
-        return Silhouette(left + int(columns[0]), top + int(rows[0]), part, int(np.count_nonzero(part)))
+        part = found[row : row + height, column : column + width]
+        return Silhouette(left + column, top + row, part, int(np.count_nonzero(part)))
 
     @property
     def edges(self) -> Edges:
@@ -44,7 +45,12 @@ class Silhouette:
         The first is the number of its pixels within the picture that belong to nothing.
         """
         there, here = self.within(label_map.shape)
-        return np.bincount(label_map[there][self.pixels[here]], minlength=most + 1)
+        pixels = self.pixels[here]
+        if not pixels.size:
+            return np.zeros(most + 1, np.int64)
+        # Exact: a float has each whole number up to 2^24, more than a mask has pixels.
+        counts = cv2.calcHist([label_map[there]], [0], pixels.view(np.uint8), [most + 1], [0, most + 1])
+        return counts.ravel().astype(np.int64)
 
     def within(self, shape: tuple[int, ...]) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
         """Returns the part of a picture (h, w) that its box covers, and the part of its pixels that lies in there."""

@@ -44,9 +44,10 @@ class Track:
             self.expected = self.shape
             return
         edges = self.shape.edges
-        change, free = self._motion.at(time) - edges, free_edges(edges, frame)
-        shift = [np.mean(change[[k, k + 2]][free[[k, k + 2]]]) if free[k] or free[k + 2] else 0.0 for k in (0, 1)]
-        self.expected = self.shape.moved(float(shift[0]), float(shift[1]))
+        change, free = (self._motion.at(time) - edges).tolist(), free_edges(edges, frame).tolist()
+        free_changes = [[change[edge] for edge in (k, k + 2) if free[edge]] for k in (0, 1)]  # of two numbers: no NumPy
+        right, down = (sum(some) / len(some) if some else 0.0 for some in free_changes)
+        self.expected = self.shape.moved(right, down)
 
     @property
     def edges(self) -> Edges:

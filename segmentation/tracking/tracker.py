@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 
 import lap
@@ -64,7 +65,7 @@ class _Group:
 
 
 _Shared = dict[Track, NDArray[np.int64]]  # the pixels that a track's shape shares with each instance, by its number
-_Score = Callable[[Track, _Seen], float]
+_Scores = Callable[[Sequence[Track], Sequence[_Seen]], NDArray[np.float64]]  # (tracks, instances)
 _Shown = tuple[Track | None, Instance, Silhouette]
 
 
@@ -90,18 +91,19 @@ class Tracker:
         """
         if shot != self._shot:
             self._tracks, self._begun, self._shot = [], False, shot
-        frame = found.label_map.shape
-        seen = _seen(found, colors)
+        label_map = found.label_map
+        frame = label_map.shape
+        seen = _seen(found.instances, label_map, colors)
         self._tracks = [track for track in self._tracks if time - track.seen <= GAP]
         for track in self._tracks:
             track.expect(time, frame, moving=self._moving)
-        shared = {track: track.expected.counts(found.label_map, len(found.instances)) for track in self._tracks}
+        shared = {track: track.expected.counts(label_map, len(found.instances)) for track in self._tracks}
         owners = self._associate(seen, shared, time)
         groups = self._groups(seen, owners, shared)
         alone = [(group.tracks[0], group.seen[0].look) for group in groups if len(group.tracks) == 1]
         exchange_ids({track: look for track, look in alone if look is not None})
         shown = self._settle(groups, shared, frame, time, colors)
-        self._end_tracks(shown, found.label_map, time)
+        self._end_tracks(shown, label_map, time)
         return _with_ids(shown, frame) if self._split else _in_place(found, shown)
 
     def _associate(self, seen: Sequence[_Seen], shared: _Shared, time: float) -> dict[int, Track]:
@@ -110,18 +112,18 @@ class Tracker:
         sure = [one for one in seen if one.instance.score >= self._sure]
         weak = [one for one in seen if one.instance.score < self._sure]
         for several in (sure, weak):
-            self._match(owners, several, lambda track, one: _similarity(track, one, shared[track]), _LIKE)
-        self._match(owners, sure, lambda track, one: _return(track, one, shared[track], time), 0.0)
+            self._match(owners, several, partial(_similarities, shared), _LIKE)
+        self._match(owners, sure, partial(_returns, shared, time), 0.0)
         return owners
 
-    def _match(self, owners: dict[int, Track], seen: Sequence[_Seen], score: _Score, least: float) -> None:
+    def _match(self, owners: dict[int, Track], seen: Sequence[_Seen], scores: _Scores, least: float) -> None:
         """Associates tracks and instances that are left so that the sum of their scores is largest."""
-        tracks = [track for track in self._tracks if track not in owners.values()]
+        taken = set(owners.values())
+        tracks = [track for track in self._tracks if track not in taken]
         free = [one for one in seen if one.number not in owners]
         if not tracks or not free:
             return
-        costs = np.array([[1 - score(track, one) for one in free] for track in tracks])
-        _, columns, _ = lap.lapjv(costs, extend_cost=True, cost_limit=1 - least)
+        _, columns, _ = lap.lapjv(1 - scores(tracks, free), extend_cost=True, cost_limit=1 - least)
         for track, column in zip(tracks, columns, strict=True):
             if column >= 0:
                 owners[free[column].number] = track
@@ -190,37 +192,45 @@ class Tracker:
         self._begun = True
 
 
-def _seen(found: FrameInstances, colors: Colors | None) -> list[_Seen]:
+def _seen(instances: Sequence[Instance], label_map: NDArray[np.uint8], colors: Colors | None) -> list[_Seen]:
     """Returns the instances with their pixels, or that of their box where others cover all of it."""
     seen = []
-    for number, instance in enumerate(found.instances, 1):
-        window = pixels_of(instance.box, found.label_map.shape)
-        pixels = found.label_map[window] == number
-        if not pixels.any():
-            pixels = np.ones_like(pixels)
+    for number, instance in enumerate(instances, 1):
+        window = pixels_of(instance.box, label_map.shape)
+        pixels = label_map[window] == number
         shape = Silhouette.of(pixels, window[1].start, window[0].start)
+        if shape is None:
+            pixels = np.ones_like(pixels)
+            shape = Silhouette.of(pixels, window[1].start, window[0].start)
         if shape is not None:  # the box lies in the picture
             look = None if colors is None else histogram(colors[window], pixels)
             seen.append(_Seen(number, instance, shape, look))
     return seen
 
 
-def _similarity(track: Track, one: _Seen, shared: NDArray[np.int64]) -> float:
-    """Returns 0 to 1 for places and shapes that are alike, below 0 for two things.
+def _similarities(shared: _Shared, tracks: Sequence[Track], seen: Sequence[_Seen]) -> NDArray[np.float64]:
+    """Returns 0 to 1 for places and shapes that are alike, below 0 for two things: (tracks, instances)."""
+    counts = np.stack([shared[track] for track in tracks])
+    both = counts[:, [one.number for one in seen]]
+    areas = np.array([track.expected.area for track in tracks])[:, None]
+    others = np.array([one.shape.area for one in seen])
+    edges = np.array([track.edges for track in tracks])[:, None]
+    boxes = box_iou(edges, np.array([one.shape.edges for one in seen]))
+    similar = (both / (areas + others - both) + boxes) / 2
+    elsewhere = counts[:, 1:].sum(axis=1)[:, None] - both
+    similar[(others < areas / _GROWTH) & (elsewhere >= _CLAIM * areas)] = -1.0  # a piece: much of it is elsewhere
+    labels = [[track.label != one.instance.label for one in seen] for track in tracks]
+    similar[np.array(labels)] = -1.0
+    return similar
 
-    `shared` has the pixels that the track's shape shares with each instance, by its number.
-    """
-    area = track.expected.area
-    elsewhere = shared[1:].sum() - shared[one.number]
-    if track.label != one.instance.label or (one.shape.area < area / _GROWTH and elsewhere >= _CLAIM * area):
-        return -1.0  # another thing, or a piece, while much of the track is in something else
-    both = int(shared[one.number])
-    masks = both / (area + one.shape.area - both)
-    return (masks + box_iou(track.edges, one.shape.edges)) / 2
+
+def _returns(shared: _Shared, time: float, tracks: Sequence[Track], seen: Sequence[_Seen]) -> NDArray[np.float64]:
+    """Returns the same for tracks that were lost, by their distance."""
+    return np.array([[_return(track, one, shared[track], time) for one in seen] for track in tracks])
 
 
 def _return(track: Track, one: _Seen, shared: NDArray[np.int64], time: float) -> float:
-    """Returns the same for a track that was lost, by its distance. Its place among others was a guess."""
+    """Returns the score of a track that was lost, by its distance. Its place among others was a guess."""
     growth = one.shape.area / max(1, int(shared.sum()))
     if track.label != one.instance.label or not 1 / _GROWTH < growth < _GROWTH:
         return -1.0

@@ -240,7 +240,7 @@ def _draw(target: NDArray[np.uint8], box: Box, margin: float, value: int) -> Non
 
 def iou(one: Box, other: Box) -> float:
     """Returns the share of the union of two boxes that both cover."""
-    return box_iou(np.array(one), np.array(other))
+    return float(box_iou(np.array(one), np.array(other)))
 
 
 def _shots(batch: MaskedBatch) -> tuple[int, ...]:

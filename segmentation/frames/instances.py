@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +13,7 @@ MOST = 255  # instances of a frame, the values that a label map has for them
 EDGE = 0.5  # an instance's mask is above it at the instance's pixels
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom: shares of the upright picture, 0..1
+Window = tuple[slice, slice]  # rows and columns of a picture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,13 +29,29 @@ class Instance:
     parent: int = 0  # id of the instance within which another network has found this one; 0 for none
 
 
+class Drawing(Protocol):
+    """A label map (h, w) that is drawn where it is read: of a large one, most is read by nobody."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+    def __getitem__(self, window: Window) -> NDArray[np.uint8]: ...
+
+
+LabelMap = NDArray[np.uint8] | Drawing
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameInstances:
     """The instances of one frame, and which of them each pixel of the mask belongs to."""
 
     instances: tuple[Instance, ...]  # at most `MOST`
-    first_map: NDArray[np.uint8]  # a `label_map` of the instances that lie within no other
+    first_map: LabelMap  # a `label_map` of the instances that lie within no other
     unknown: bool = False  # whether the network gave no mask in which instances could be found
+
+    @property
+    def drawing(self) -> LabelMap:
+        """The `label_map` for who reads parts of it: it may be drawn there alone."""
+        return self.label_map if any(one.within for one in self.instances) else self.first_map
 
     @property
     def label_map(self) -> NDArray[np.uint8]:
@@ -43,14 +62,36 @@ class FrameInstances:
         not show that.
         """
         inner = [(number, one) for number, one in enumerate(self.instances, 1) if one.within]
+        first = self.first_map
+        whole = first if isinstance(first, np.ndarray) else first[: first.shape[0], : first.shape[1]]
         if not inner:
-            return self.first_map
-        label_map = self.first_map.copy()
+            return whole
+        label_map = whole.copy()
         sides = np.array(label_map.shape[::-1] * 2)
         for number, one in inner:
             part = label_map[box_pixels(np.array(one.box) * sides, label_map.shape)]
             part[(part == one.within) | (part == 0)] = number
         return label_map
+
+
+class BoxMap:
+    """A `Drawing` that has at each place the number of the first box, from 1 on; 0 for none."""
+
+    def __init__(self, boxes: NDArray[np.floating], shape: tuple[int, int]) -> None:
+        """`boxes` (n, 4) are in pixels of a map (h, w) = `shape`."""
+        self.shape = shape
+        self._windows: Sequence[Window] = [box_pixels(box, shape) for box in boxes]
+
+    def __getitem__(self, window: Window) -> NDArray[np.uint8]:
+        """Returns the part of the map in a window, whose ends lie in the map."""
+        rows, columns = ((part.start or 0, part.stop) for part in window)
+        drawn = np.zeros((max(0, rows[1] - rows[0]), max(0, columns[1] - columns[0])), np.uint8)
+        for number in range(len(self._windows), 0, -1):
+            high, wide = self._windows[number - 1]
+            if high.start < rows[1] and wide.start < columns[1]:
+                down, right = max(0, high.start - rows[0]), max(0, wide.start - columns[0])
+                drawn[down : max(0, high.stop - rows[0]), right : max(0, wide.stop - columns[0])] = number
+        return drawn
 
 
 def box_pixels(box: NDArray[np.floating], size: tuple[int, ...]) -> tuple[slice, slice]:

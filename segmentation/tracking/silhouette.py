@@ -8,7 +8,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-LabelMap = NDArray[np.uint8]  # (h, w): 0 for none, n for thing n
+from segmentation.frames.instances import LabelMap
+
 Edges = NDArray[np.float64]  # (4,): left, top, right, bottom in pixels; the last two are behind the last pixel
 
 

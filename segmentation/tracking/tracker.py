@@ -17,7 +17,7 @@ import lap
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.frames.instances import MOST, FrameInstances, Instance
+from segmentation.frames.instances import MOST, FrameInstances, Instance, LabelMap
 from segmentation.tracking.appearance import Colors, Histogram, clearly_own, histogram, likeness, plausible
 from segmentation.tracking.components import pixels_of, shares
 from segmentation.tracking.merge import divide, fit
@@ -91,8 +91,8 @@ class Tracker:
         """
         if shot != self._shot:
             self._tracks, self._begun, self._shot = [], False, shot
-        label_map = found.label_map
-        frame = label_map.shape
+        label_map = found.drawing
+        frame: tuple[int, ...] = label_map.shape
         seen = _seen(found.instances, label_map, colors)
         self._tracks = [track for track in self._tracks if time - track.seen <= GAP]
         for track in self._tracks:
@@ -174,7 +174,7 @@ class Tracker:
                 self._tracks.remove(track)
         return whole
 
-    def _end_tracks(self, shown: Sequence[_Shown], label_map: NDArray[np.uint8], time: float) -> None:
+    def _end_tracks(self, shown: Sequence[_Shown], label_map: LabelMap, time: float) -> None:
         """Forgets the tracks that were lost for too long, and gives ids to those that were seen often enough."""
         visible = {track for track, _, _ in shown}
         kept = []
@@ -192,7 +192,7 @@ class Tracker:
         self._begun = True
 
 
-def _seen(instances: Sequence[Instance], label_map: NDArray[np.uint8], colors: Colors | None) -> list[_Seen]:
+def _seen(instances: Sequence[Instance], label_map: LabelMap, colors: Colors | None) -> list[_Seen]:
     """Returns the instances with their pixels, or that of their box where others cover all of it."""
     seen = []
     for number, instance in enumerate(instances, 1):

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.frames import Frame, FrameBatch, HostTransfer, MaskedBatch, VideoInfo
+from segmentation.frames.instances import BoxMap
 from segmentation.frames.sinks import FinishedBatch, Sink
 from segmentation.media.opening.probe import probe
 from segmentation.models.model import Model, load_model
@@ -30,7 +31,7 @@ from segmentation.options.config import Config
 from segmentation.pipeline.found import FoundSink
 from segmentation.pipeline.result_files.audit import Audit
 from segmentation.stages.decode.pyav import PyAVDecoder
-from segmentation.stages.inference.instances.onnx_instances import InstanceInference, frame_instances, map_of_boxes
+from segmentation.stages.inference.instances.onnx_instances import InstanceInference, frame_instances
 from segmentation.stages.preprocess.opencv import OpenCVPreprocessor
 from segmentation.tracking.instance_steps import make_instance_steps
 
@@ -51,8 +52,8 @@ class _OnGpu:
 
     def __setitem__(self, rows: object, value: object) -> None: ...
 
-    def float(self) -> "_OnGpu":
-        return self
+    def new_zeros(self, shape: tuple[int, ...]) -> "_OnGpu":
+        return _OnGpu(shape)
 
 
 class _Transfer(HostTransfer):
@@ -168,7 +169,7 @@ class Replay:
             frames = tuple(Frame(planes=(), pts=pts, duration=1) for pts in self._pts[first : first + BATCH])
             kinds = [np.zeros(len(one), np.intp) for one in found]
             instances = tuple(
-                frame_instances(one[:, :4], one[:, 4], kind, self._model, map_of_boxes(one[:, :4], self._size))
+                frame_instances(one[:, :4], one[:, 4], kind, self._model, BoxMap(one[:, :4], self._size))
                 for one, kind in zip(found, kinds, strict=True)
             )
             batch = FrameBatch(frames=frames, index=first)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.frames import Array, MaskedBatch, Memory, Transfer, VideoInfo
-from segmentation.frames.instances import MOST, Box, FrameInstances, Instance
+from segmentation.frames.instances import MOST, Box, FrameInstances, Instance, Window
 from segmentation.options.anonymize import LIVE_LOOK_AHEAD, LOOK_AHEAD
 from segmentation.tracking.motion import box_iou
 from segmentation.tracking.tracker import SURE
@@ -34,7 +34,10 @@ _AROUND = 2  # frames before and after whose masks a frame's mask holds too
 _SAME = 0.2  # IoU of the boxes of a thing in two frames, of which the first has no id yet
 _UNTRACKED = -1  # ids from there down are of boxes without a track
 
+_OUTLINE = 2  # pixels around an ellipse's axes that its outline may touch
+
 Masks: TypeAlias = NDArray[np.float32]
+_Ellipse: TypeAlias = tuple[tuple[float, float], tuple[float, float]]  # center and axes, x and y each, in pixels
 
 
 @dataclass(slots=True)
@@ -204,38 +207,79 @@ def _drawn(batch: MaskedBatch, places: Iterable[list[tuple[Instance, float]]], t
     Where the network gave no numbers, the mask has none either.
     """
     size: tuple[int, int] = tuple(batch.masks.shape[1:])
-    maps, masks, unknown = [], np.zeros((len(batch), *size), np.uint8), []
+    maps, covers, unknown = [], [], []
     for row, (things, found) in enumerate(zip(places, batch.instances or (), strict=True)):
-        numbers = np.zeros(size, np.uint8)
         shown = sorted(things, key=lambda thing: not thing[0].kept)[:MOST]  # what is covered lies above what is left
-        for number, (one, margin) in reversed(list(enumerate(shown, 1))):
-            _draw(numbers, one.box, margin, number)
-            if one.kept:
-                _draw(masks[row], one.box, margin, 1)
+        instances = tuple(one for one, _ in shown)
+        ellipses = [_ellipse(one.box, margin, size) for one, margin in shown]
+        maps.append(FrameInstances(instances=instances, first_map=_EllipseMap(size, ellipses), unknown=found.unknown))
+        covers.append([ellipse for one, ellipse in zip(instances, ellipses, strict=True) if one.kept])
         if found.unknown:
             unknown.append(row)
-        instances = tuple(one for one, _ in shown)
-        maps.append(FrameInstances(instances=instances, first_map=numbers, unknown=found.unknown))
-    return replace(batch, masks=_as_masks(masks, unknown, batch.masks, transfer), instances=tuple(maps))
+    return replace(batch, masks=_as_masks(covers, unknown, batch.masks, transfer), instances=tuple(maps))
 
 
-def _as_masks(drawn: NDArray[np.uint8], unknown: Sequence[int], like: Array, transfer: Transfer) -> Array:
-    """Returns 0 and 1 as masks where those of the network are; rows that are `unknown` have no numbers."""
-    masks = in_memory(drawn, like, transfer)  # a quarter of the bytes of masks
+def _as_masks(covers: Sequence[Sequence[_Ellipse]], unknown: Sequence[int], like: Array, transfer: Transfer) -> Array:
+    """Returns masks of 0, and 1 in the ellipses of each, where those of the network are; `unknown` rows are NaN.
+
+    Only the part of the pictures that has an ellipse is drawn, and goes to a GPU as bytes.
+    """
+    size: tuple[int, int] = tuple(like.shape[1:])
+    shape = (len(covers), *size)
+    window = _around([ellipse for row in covers for ellipse in row], size)
+    rows, columns = window
+    drawn = np.zeros((len(covers), rows.stop - rows.start, columns.stop - columns.start), np.uint8)
+    for picture, ellipses in zip(drawn, covers, strict=True):
+        for ellipse in ellipses:
+            _draw(picture, ellipse, 1, (columns.start, rows.start))
+    there = in_memory(drawn, like, transfer) if drawn.size else None
     with transfer.on_stream():
-        masks = masks.astype(np.float32) if isinstance(masks, np.ndarray) else masks.float()
+        masks = np.zeros(shape, np.float32) if isinstance(like, np.ndarray) else like.new_zeros(shape)
+        if there is not None:
+            masks[:, rows, columns] = there
         for row in unknown:
             masks[row] = np.nan
     return masks
 
 
-def _draw(target: NDArray[np.uint8], box: Box, margin: float, value: int) -> None:
-    """Draws the ellipse around a box, in shares of the picture, whose axes are `margin` times the box's sides."""
-    height, width = target.shape
+class _EllipseMap:
+    """A `Drawing` of ellipses, of which the first lies above the others."""
+
+    def __init__(self, shape: tuple[int, int], ellipses: Sequence[_Ellipse]) -> None:
+        self.shape, self._ellipses = shape, ellipses
+
+    def __getitem__(self, window: Window) -> NDArray[np.uint8]:
+        numbers = np.zeros(self.shape, np.uint8)
+        for number in range(len(self._ellipses), 0, -1):
+            _draw(numbers, self._ellipses[number - 1], number)
+        return numbers[window]
+
+
+def _ellipse(box: Box, margin: float, size: tuple[int, int]) -> _Ellipse:
+    """Returns the ellipse around a box in a picture (h, w) = `size`. Its axes are `margin` times the box's sides.
+
+    The center has OpenCV's precision: it stays the same to the last bit where it is moved by whole pixels.
+    """
+    height, width = size
     left, top, right, bottom = box[0] * width, box[1] * height, box[2] * width, box[3] * height
-    center = ((left + right) / 2 - 0.5, (top + bottom) / 2 - 0.5)
-    axes = (max(1.0, margin * (right - left)), max(1.0, margin * (bottom - top)))
-    cv2.ellipse(target, (center, axes, 0.0), value, cv2.FILLED)
+    x, y = np.array([(left + right) / 2 - 0.5, (top + bottom) / 2 - 0.5], np.float32).tolist()
+    return (x, y), (max(1.0, margin * (right - left)), max(1.0, margin * (bottom - top)))
+
+
+def _around(ellipses: Sequence[_Ellipse], size: tuple[int, int]) -> Window:
+    """Returns the part of a picture (h, w) = `size` that holds all ellipses, an empty one if there are none in it."""
+    if not ellipses:
+        return slice(0, 0), slice(0, 0)
+    centers, axes = (np.array(part) for part in zip(*ellipses, strict=True))
+    first = np.clip(np.floor((centers - axes / 2).min(axis=0)) - _OUTLINE, 0, size[::-1]).astype(int).tolist()
+    last = np.clip(np.ceil((centers + axes / 2).max(axis=0)) + _OUTLINE, 0, size[::-1]).astype(int).tolist()
+    return slice(first[1], last[1]), slice(first[0], last[0])
+
+
+def _draw(target: NDArray[np.uint8], ellipse: _Ellipse, value: int, corner: tuple[int, int] = (0, 0)) -> None:
+    """Draws an ellipse in a part of the picture whose left upper pixel is `corner`."""
+    (x, y), axes = ellipse
+    cv2.ellipse(target, ((x - corner[0], y - corner[1]), axes, 0.0), value, cv2.FILLED)
 
 
 def iou(one: Box, other: Box) -> float:

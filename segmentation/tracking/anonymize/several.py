@@ -111,7 +111,7 @@ def _heads(mask: NDArray[np.float32], found: FrameInstances) -> tuple[Instance, 
 
 def _with(found: FrameInstances, more: tuple[Instance, ...], unknown: bool) -> FrameInstances:
     """Returns the instances of a frame with others, whose boxes are theirs in the label map."""
-    instances, label_map = found.instances, found.first_map.copy()
+    instances, label_map = found.instances, found.label_map.copy()
     sides = np.array(label_map.shape[::-1] * 2)
     for number, one in enumerate(more[: MOST - len(instances)], len(instances) + 1):
         label_map[box_pixels(np.array(one.box) * sides, label_map.shape)] = number

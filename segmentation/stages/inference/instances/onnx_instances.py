@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from segmentation.errors import BackendError
 from segmentation.frames import Memory, VideoInfo
-from segmentation.frames.instances import EDGE, FrameInstances, Instance, box_pixels
+from segmentation.frames.instances import EDGE, BoxMap, FrameInstances, Instance, LabelMap
 from segmentation.models.detection import Place
 from segmentation.models.detections import Detections, Floats, Size
 from segmentation.models.detector import Detector
@@ -81,7 +81,7 @@ def kept_numbers(model: Model) -> NDArray[np.uint8]:
 
 
 def frame_instances(
-    boxes: Floats, scores: Floats, classes: NDArray[Any], model: Model, label_map: NDArray[np.uint8]
+    boxes: Floats, scores: Floats, classes: NDArray[Any], model: Model, label_map: LabelMap
 ) -> FrameInstances:
     """Returns the instances of a frame, from boxes (n, 4) in pixels of the place, scores (n,) and classes (n,)."""
     height, width = label_map.shape
@@ -104,7 +104,7 @@ def _layers(found: Detections, size: Size) -> tuple[Floats, NDArray[np.uint8]]:
     Of equals, the one with the highest score is on top. A thing without a mask has its box.
     """
     if found.masks is None:
-        label_map = map_of_boxes(found.boxes, size)
+        label_map = BoxMap(found.boxes, size)[: size[0], : size[1]]
         return (label_map > 0).astype(np.float32), label_map
     union, label_map = np.zeros(size, np.float32), np.zeros(size, np.uint8)
     for number in range(len(found.boxes), 0, -1):
@@ -112,11 +112,3 @@ def _layers(found: Detections, size: Size) -> tuple[Floats, NDArray[np.uint8]]:
         label_map[(mask >= union) & (mask > EDGE)] = number
         np.maximum(union, mask, out=union)
     return union, label_map
-
-
-def map_of_boxes(boxes: Floats, size: Size) -> NDArray[np.uint8]:
-    """Returns the number of the first box (n, 4), in pixels, at each place of a map, from 1 on; 0 for none."""
-    label_map = np.zeros(size, np.uint8)
-    for number in range(len(boxes), 0, -1):
-        label_map[box_pixels(boxes[number - 1], size)] = number
-    return label_map

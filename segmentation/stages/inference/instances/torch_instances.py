@@ -6,7 +6,7 @@ stage reads the instances.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, overload
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from segmentation.frames import Memory, VideoInfo
 from segmentation.frames.event import Event
-from segmentation.frames.instances import FrameInstances
+from segmentation.frames.instances import BoxMap, FrameInstances, LabelMap
 from segmentation.gpu.discovery import device_index
 from segmentation.models.model import Model
 from segmentation.options.config import Config
@@ -26,7 +26,7 @@ from segmentation.stages.inference.compiler.cuda_graph import GraphedNetwork, Lo
 from segmentation.stages.inference.compiler.network_kernels import INSTANCES
 from segmentation.stages.inference.instances.fixed_batch import PRECISION, FixedBatch, check_fixed, load_network
 from segmentation.stages.inference.instances.instance_reader import Found, InstanceReader
-from segmentation.stages.inference.instances.onnx_instances import frame_instances, map_of_boxes, place_of
+from segmentation.stages.inference.instances.onnx_instances import frame_instances, place_of
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu  # imports libraries that loading a network does not need
@@ -109,7 +109,9 @@ class GpuInstances(Sequence[FrameInstances]):
         self.ready.synchronize()
         found = [part[: np.count_nonzero(part[:, 4])] for part in self.things]
         place, maps = place_of(self.model), self.label_maps
-        drawn = [map_of_boxes(one[:, :4], (place.height, place.width)) for one in found] if maps is None else maps
+        drawn: Iterable[LabelMap] = (
+            [BoxMap(one[:, :4], (place.height, place.width)) for one in found] if maps is None else maps
+        )
         return tuple(
             replace(frame_instances(one[:, :4], one[:, 4], one[:, 5], self.model, label_map), unknown=bool(lost))
             for one, label_map, lost in zip(found, drawn, self.unknown, strict=True)

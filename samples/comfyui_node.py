@@ -27,7 +27,11 @@ class SegmentPeople:
     def INPUT_TYPES(cls) -> dict[str, object]:
         threshold = {"default": 0.5, "min": 0.05, "max": 0.95, "step": 0.05}
         return {
-            "required": {"image": ("IMAGE",), "model": (["person", "person-hq"],), "threshold": ("FLOAT", threshold)}
+            "required": {
+                "image": ("IMAGE",),
+                "model": (["person", "person-hq", "person-best"],),
+                "threshold": ("FLOAT", threshold),
+            }
         }
 
     def segment(self, image: torch.Tensor, model: str, threshold: float) -> tuple[torch.Tensor, torch.Tensor]:

@@ -56,7 +56,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 ENGINE = ".engine"  # the suffix of TensorRT engines
-PEOPLE = {name: Path(__file__).parent / f"{name}.onnx" for name in ("person", "person-hq")}  # networks of masks
+# Networks of masks.
+PEOPLE = {name: Path(__file__).parent / f"{name}.onnx" for name in ("person", "person-hq", "person-best")}
 BUILT_IN = PEOPLE | {"face": Path(__file__).parent / "face.onnx"}
 _DEFAULTS: Meaning = {
     "mean": (0.0, 0.0, 0.0),  # values 0..1, not normalized further

@@ -119,7 +119,7 @@ class Config:
     count: tuple[str, ...] = option("tracking", (),
         "count people over a line or in a zone, in pixels of the upright picture, or all in percent, 50%",
         metavar="line:X1,Y1,X2,Y2|zone:X1,Y1,...", repeatable=True, everyday=True, of=Of.RUN)
-    model: str | Path | Network = option("model", "person", "the network; person and person-hq are built in",
+    model: str | Path | Network = option("model", "person", "the network; built in: person, person-hq, person-best",
         metavar="NAME|FILE.onnx|FILE.engine", everyday=True, of=Of.NETWORK, link="models.md")
     labels: tuple[str, ...] | None = option("model", None, "names of the output channels, one each",
         by_default="the model's", metavar="NAME,...", of=Of.MEANING)

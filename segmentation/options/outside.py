@@ -11,7 +11,7 @@ from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.options.keywords import Options
 
-NETWORKS = ("person", "person-hq")  # the built-in ones; others are files
+NETWORKS = ("person", "person-hq", "person-best")  # the built-in ones; others are files
 EFFECTS = ("blur", "pixelate", "color", "overlay", "cutout", "mask")  # those without a file
 COVERED = ("faces", "people", REGIONS)  # likewise of `anonymize`
 NAMES = (

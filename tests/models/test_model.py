@@ -159,7 +159,7 @@ def test_what_is_no_segmentation_model(tmp_path: Path, kind: str, hint: str) -> 
     [
         ({"model": "nowhere.onnx"}, "no such model"),
         ({"model": "https://host/person.onnx"}, "https://host/person.onnx: is an address"),
-        ({"model": "persons"}, "built-in name (person, person-hq, face)"),
+        ({"model": "persons"}, "built-in name (person, person-hq, person-best, face)"),
         ({"classes": ("cat",)}, "choose from person"),
         ({"labels": ("a", "b")}, "2 labels for 1 output channels"),
     ],

@@ -226,7 +226,7 @@ REFUSED = [
     ({"options": {"threshold": 2}}, 422, "threshold 2.0: must be between 0 and 1, both excluded"),
     ({"options": {"results": "/tmp/x"}}, 422, "options: 'results' is none of these"),
     ({"options": {"effect": "image:/etc/passwd"}}, 422, "names a file, which is refused here"),
-    ({"options": {"model": "/tmp/x.onnx"}}, 422, "choose person, person-hq"),
+    ({"options": {"model": "/tmp/x.onnx"}}, 422, "choose person, person-hq, person-best"),
     (
         {"options": {"anonymize": "plates=/tmp/x.onnx"}},
         422,

@@ -88,6 +88,7 @@ class Upside:
 NETWORKS = {
     "person": lambda folder: "person",
     "person-hq": lambda folder: "person-hq",
+    "person-best": lambda folder: "person-best",
     "fixed batch": lambda folder: make_model(folder / "m.onnx", RED, batch=3),
     "channels last": lambda folder: make_form(folder / "m.onnx", last=True, output="scores last"),
     "instances": lambda folder: red_yolo(folder / "m.onnx"),

@@ -18,6 +18,7 @@ from segmentation.stages.inference.compiler.fx_nodes import CLIPS, CONVERSION, C
 _HARDTANH, _ = CLIPS
 _NEAREST, _BILINEAR = torch.ops.aten.upsample_nearest2d.vec, torch.ops.aten.upsample_bilinear2d.vec
 _DTYPES = {1: torch.float32, 10: torch.float16}  # by ONNX's numbers
+_BEFORE_ALL = -(2**31)  # end of a slice that goes back to the begin of any axis
 _DEFAULTS = None, [1, 1], [0, 0], [1, 1], 1  # bias, stride, padding, dilation and groups of `CONVOLUTION`
 
 
@@ -136,6 +137,15 @@ class _Translation:
     def concatenation(self, inputs: Sequence[str], attributes: _Attributes) -> _Call:
         return torch.ops.aten.cat.default, ([self._node(name) for name in inputs], attributes["axis"])
 
+    def mirror(self, inputs: Sequence[str], attributes: _Attributes) -> _Call:
+        """Translates the slices that turn whole axes round, and no others."""
+        if len(inputs) != 5 or not all(inputs):
+            raise _UnknownError("part")
+        firsts, lasts, axes, steps = map(self._numbers, inputs[1:])
+        if {*firsts, *steps} != {-1} or max(lasts) > _BEFORE_ALL:
+            raise _UnknownError("part")
+        return torch.ops.aten.flip.default, (self._node(inputs[0]), [int(axis) for axis in axes])
+
     def add(self, inputs: Sequence[str], attributes: _Attributes) -> _Call:
         return SUM, (self._node(inputs[0]), self._node(inputs[1]))
 
@@ -162,5 +172,6 @@ _OPERATORS: dict[str, Callable[[_Translation, Sequence[str], _Attributes], _Call
     "Relu": _Translation.relu,
     "Resize": _Translation.resize,
     "Sigmoid": _Translation.sigmoid,
+    "Slice": _Translation.mirror,
     "Softmax": _Translation.softmax,
 }

@@ -9,7 +9,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 from converter import need_onnx2torch
-from marks import DEVICES
+from marks import DEVICES, first
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
@@ -20,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from segmentation import Config  # noqa: E402
 from segmentation.models.graph.fp16_cache import fp16_graph  # noqa: E402
-from segmentation.models.model import load_model  # noqa: E402
+from segmentation.models.model import PEOPLE, load_model  # noqa: E402
 from segmentation.models.sample_picture import picture_inputs  # noqa: E402
 from segmentation.stages.inference.compiler import conv_fusion  # noqa: E402
 from segmentation.stages.inference.compiler.conv_fusion import convolution_relu, fuse, result_shape  # noqa: E402
@@ -171,7 +171,7 @@ def test_sums_of_residuals_are_part_of_products(tmp_path: Path) -> None:
     assert calls(net) == {pointwise: 4, pointwise_into: 2}
 
 
-@pytest.mark.parametrize("name", ["person", pytest.param("person-hq", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", first(1, PEOPLE))
 def test_the_built_in_network(name: str, on_the_host: None, folder: Path) -> None:
     """Of its residuals, biases and clips none is a kernel of its own, and its masks are those of FP32."""
     need_onnx2torch()

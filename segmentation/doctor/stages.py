@@ -14,7 +14,7 @@ from segmentation.doctor.finding import ABSENT, FAILED, OK, REPORT, Finding, Req
 from segmentation.doctor.pictures import limited_lumas, lumas, moving, psnr, steady, times, write
 from segmentation.engines.variant import installed
 from segmentation.errors import BackendError, NotProven, SegmentationError
-from segmentation.models.comparison import compare
+from segmentation.models.graph.comparison import compare
 from segmentation.options.config import STAGES, Config
 from segmentation.options.devices import PROCESSORS, processor
 from segmentation.options.keywords import Codec, Quality

@@ -19,7 +19,7 @@ from segmentation.engines.spec import EngineSpec, meaning_of
 from segmentation.engines.variant import installed, serves
 from segmentation.engines.verdict import forget
 from segmentation.errors import BackendError, EngineError
-from segmentation.models.comparison import MIN_IOU, compare
+from segmentation.models.graph.comparison import MIN_IOU, compare
 from segmentation.models.graph.fp16 import masks, to_fp16
 from segmentation.models.graph.onnx_graph import for_one_picture, is_quantized, prepare, run, session_of
 from segmentation.models.metadata import load_json

@@ -13,7 +13,7 @@ from segmentation.engines.spec import EngineSpec
 from segmentation.engines.verdict import BEGUN, DECLINED, FAILED, LONGEST, PROVEN, Verdict, VerdictFile
 from segmentation.errors import BackendError, DeviceMemoryError, NotProven, SegmentationError, one_line
 from segmentation.gpu.errors import translate_gpu_error
-from segmentation.models.comparison import MIN_IOU, compare
+from segmentation.models.graph.comparison import MIN_IOU, compare
 from segmentation.models.model import Model
 from segmentation.models.sample_picture import picture_inputs
 from segmentation.options.config import Config

@@ -40,7 +40,7 @@ from segmentation.engines.build import obtain, trust
 from segmentation.engines.spec import EngineOptions, EngineSpec, check_machine
 from segmentation.engines.variant import Variant, choose, installed, serves
 from segmentation.gpu.discovery import GpuInfo
-from segmentation.models.comparison import MIN_IOU
+from segmentation.models.graph.comparison import MIN_IOU
 from segmentation.models.model import load_model
 from segmentation.models.sidecar import Sidecar, digest, load_plan, read_sidecar, sidecar_of
 from segmentation.system.cache import engine_folder

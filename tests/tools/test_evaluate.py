@@ -16,6 +16,7 @@ import evaluate
 import evaluation_sheet
 import evaluation_tables
 import held_out
+import limbs
 
 from segmentation.models.model import BUILT_IN, load_model
 from segmentation.options.config import Config
@@ -177,3 +178,18 @@ def test_times_are_measured_for_each_size_and_number_of_threads(monkeypatch: pyt
         (size, threads) for size in network.models for threads in (1, 2)
     ]
     assert all(0 < run["least"] <= run["median"] for run in json.loads(json.dumps(runs)))
+
+
+def test_ends_of_limbs_count_where_they_are_seen_on_the_person() -> None:
+    joints = np.zeros((2, 33, 3), np.float32)
+    joints[0, 15] = 0.3, 0.5, 0.9  # a wrist on the person, in the mask
+    joints[0, 16] = 0.48, 0.5, 0.9  # another on the person, which the mask lacks
+    joints[1, 15] = 0.3, 0.5, 0.1  # hidden
+    joints[1, 16] = 0.9, 0.5, 0.9  # beside the person
+    joints[1, 31] = 1.2, 0.5, 0.9  # outside of the picture
+    found = np.zeros(SHAPE, bool)
+    found[100:200, 100:180] = True
+    ends = limbs.ends_found(found, square() == held_out.PERSON, joints)
+    assert ends["wrist"] == (1, 2) and ends["toes"] == (0, 0)
+    nobody = limbs.ends_found(found, square() == held_out.PERSON, joints[:0])
+    assert limbs.shares([ends, nobody, ends]) == {"wrist": {"joints": 4, "in_mask": 0.5}}

@@ -20,7 +20,7 @@ from onnxruntime.transformers.float16 import ALWAYS_FLOAT_INPUTS, DEFAULT_OP_BLO
 from onnxruntime.transformers.onnx_model import OnnxModel
 
 from segmentation.errors import EngineError, one_line
-from segmentation.models.comparison import MIN_IOU, Comparison, compare
+from segmentation.models.graph.comparison import MIN_IOU, Comparison, compare
 from segmentation.models.graph.onnx_graph import exact_session, run, session_of
 from segmentation.models.model import Model
 from segmentation.models.scores import probabilities

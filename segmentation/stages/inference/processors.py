@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from segmentation.errors import BackendError, RefusesNetwork, SegmentationError, one_line
 from segmentation.frames import Memory, VideoInfo
 from segmentation.gpu.discovery import device_index
-from segmentation.models.comparison import MIN_IOU, compare
+from segmentation.models.graph.comparison import MIN_IOU, compare
 from segmentation.models.model import Model
 from segmentation.models.sample_picture import picture_inputs
 from segmentation.models.tensor_form import Session

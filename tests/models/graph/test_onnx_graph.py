@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from paths import DATA, SAMPLE
 
 from segmentation import EngineError
-from segmentation.models.comparison import MIN_IOU, Comparison, compare
+from segmentation.models.graph.comparison import MIN_IOU, Comparison, compare
 from segmentation.models.graph.fp16 import compare_rounded, masks, to_fp16
 from segmentation.models.graph.fp16_cache import fp16_graph
 from segmentation.models.graph.onnx_graph import is_quantized, prepare, run, session_of

@@ -19,7 +19,7 @@ from program import cli, report
 
 from segmentation import BackendError, Config, ConfigError, Segmenter, segment
 from segmentation.errors import RefusesNetwork
-from segmentation.models.comparison import MIN_IOU, compare
+from segmentation.models.graph.comparison import MIN_IOU, compare
 from segmentation.models.model import Model, load_model
 from segmentation.models.sample_picture import PICTURE, picture_inputs
 from segmentation.options.devices import PROCESSORS

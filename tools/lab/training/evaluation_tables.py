@@ -37,6 +37,14 @@ def tables(results: Figures) -> str:
     if alarms:
         body = [[name, *(alarm(found[row]) for row in alarms)] for name, found in figures.items()]
         parts += ["Pixels called person where nobody is, mean and the worst picture:", table(head(alarms), body)]
+    if limbs := {name: found["limbs"] for name, found in figures.items() if "limbs" in found}:
+        ends = next(iter(limbs.values()))
+        heading = ["", *(f"{end} ({about['joints']:.0f})" for end, about in ends.items())]
+        body = [[name, *(f"{found[end]['in_mask']:.1%}" for end in ends)] for name, found in limbs.items()]
+        parts += [
+            "Ends of limbs in the mask, of those that are seen on the true person:",
+            table(heading, body),
+        ]
     times = [
         [
             name,

@@ -33,6 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))  # the 
 
 import measures
 from label import cached, pictures
+from limbs import Ends, Joints, ends_found, shares
 from split import split
 from teachers import TEACHERS, vote
 from truth import HERE, KINDS, PERSON, THRESHOLD, UNSURE, read_table
@@ -195,6 +196,13 @@ class Candidates:
     def picture(self, item: Item) -> Picture:
         return read_picture(item, self.shared, self.cache)
 
+    def joints(self, item: Item) -> Joints | None:
+        """BlazePose heavy's joints of the people in a picture, see `label.py`; `None` without a cache of them."""
+        if self.cache is None or not (labels := cached(self.cache, (item.file, item.frame))).exists():
+            return None
+        with np.load(labels) as stored:
+            return stored["joints"]
+
 
 # Measures.
 
@@ -225,12 +233,19 @@ def score(found: Mask, item: Item) -> dict[str, float]:
 
 
 def measure(items: Sequence[Item], candidates: Candidates) -> Figures:
-    """The figures of each candidate by row of the tables, see `summary`."""
+    """The figures of each candidate by row of the tables, see `summary`, and of `limbs` where joints are known."""
     scores: dict[str, list[dict[str, float]]] = {}
+    limbs: dict[str, list[Ends]] = {}
     for item in items:
+        joints = candidates.joints(item)
         for name, mask in candidates.masks(item, candidates.picture(item)).items():
             scores.setdefault(name, []).append(score(mask, item))
-    return {name: summary(items, found) for name, found in scores.items()}
+            if joints is not None:
+                limbs.setdefault(name, []).append(ends_found(mask, item.truth == PERSON, joints))
+    return {
+        name: summary(items, found) | ({"limbs": shares(limbs[name])} if name in limbs else {})
+        for name, found in scores.items()
+    }
 
 
 def summary(items: Sequence[Item], scores: Sequence[dict[str, float]]) -> Figures:

@@ -83,6 +83,7 @@ class CutoutEncoder(Encoder):
         self._info = info
         self._layout = FORMATS[pix_fmt]
         self._alpha_format = _with_alpha(self._layout)
+        self._converts = codec.stored is not None
         self._stored = codec.stored[self._layout.bits > 8] if codec.stored else self._alpha_format
         # PNG has no rotation, so the pictures themselves are rotated.
         self._orientation = info.orientation if muxer.codec == "png" else UPRIGHT
@@ -100,6 +101,8 @@ class CutoutEncoder(Encoder):
             context.sample_aspect_ratio = 1 / (info.sample_aspect_ratio or Fraction(1))
         if self._stored.startswith("rgb"):
             context.colorspace, context.color_range = 0, FULL
+        elif muxer.codec == "prores":
+            context.color_range = LIMITED  # ProRes and MOV have no tag for the full range
         context.thread_count = 0
         try:
             context.open()
@@ -126,7 +129,7 @@ class CutoutEncoder(Encoder):
         picture = VideoFrame(self._info.width, self._info.height, self._alpha_format)
         for i, plane in enumerate(frame.planes):
             plane_view(picture, i, self._layout.dtype)[:] = plane
-        if self._stored != self._alpha_format:
+        if self._converts:
             picture = self._converted(picture, frame.planes[-1])
         picture.pts, picture.duration, picture.time_base = frame.pts, frame.duration, self._info.time_base
         return picture
@@ -141,13 +144,16 @@ class CutoutEncoder(Encoder):
             src_colorspace=color.swscale,
             dst_colorspace=None if rgb else color.swscale,
             src_color_range=span,
-            dst_color_range=FULL if rgb else span,
+            dst_color_range=FULL if rgb else LIMITED,
             interpolation=EXACT,
         )
         if not rgb:  # swscale shifts the bits: opaque would become nearly opaque
             depth = FORMATS[self._stored.replace("yuva", "yuv")]
             peaks = (1 << depth.bits) - 1, (1 << self._layout.bits) - 1
             plane_view(converted, 3, depth.dtype)[:] = np.rint(alpha * np.float32(peaks[0] / peaks[1]))
+            # ProRes takes these from each picture, where swscale leaves its own matrix alone.
+            converted.colorspace, converted.color_primaries = color.matrix, color.primaries
+            converted.color_trc = color.transfer
             return converted
         pixels = _pixels(converted)
         pixels[alpha == 0] = 0  # subsampled chroma brings colors of neighbors

@@ -84,6 +84,20 @@ def test_times_and_sound_are_the_inputs(tmp_path: Path, name: str, audio: str) -
         assert (frame.colorspace, frame.color_range) == (1, 1)
 
 
+@pytest.mark.parametrize(("pix_fmt", "color"), [("yuv420p", (2, 2, 2)), ("yuv444p10le", (9, 9, 16))])
+def test_prores_states_the_color_of_each_picture_in_limited_range(
+    tmp_path: Path, pix_fmt: str, color: tuple[int, int, int]
+) -> None:
+    rgb = av.VideoFrame.from_ndarray(np.full((48, 64, 3), 255, np.uint8), format="rgb24")
+    white = rgb.reformat(format=pix_fmt, dst_color_range=2)
+    source = Synthetic(frames=[white] * 2, pts=range(2), pix_fmt=pix_fmt, color=color, range=2)
+    segment(source.write(tmp_path / "in.mkv"), tmp_path / "out.mov", effect="cutout", invert=True, threshold=0.9)
+    found = decoded(tmp_path / "out.mov")[0]
+    assert (found.colorspace, found.color_primaries, found.color_trc, found.color_range) == (*color, 1)
+    kept = alpha_of(found) > 254.9
+    assert kept.mean() > 0.5 and abs(np.median(planes(found)[0][kept]) / 4096 - 235 / 256) < 0.01
+
+
 @pytest.mark.parametrize("pix_fmt", FORMATS)
 @pytest.mark.parametrize("size", [(64, 48), (63, 47)])
 def test_lossless_cut_outs_keep_the_layout_and_every_bit(tmp_path: Path, size: tuple[int, int], pix_fmt: str) -> None:

@@ -44,11 +44,16 @@ class Inputs:
     missing: list[tuple[Source, InputError]] = field(default_factory=list)  # arguments without a video
     no_videos: list[str] = field(default_factory=list)
     earlier_outputs: list[str] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)  # in folders, unless they are searched too
 
     @property
     def left_out(self) -> str:
-        """Returns a line with the number and some names of the files that are left out, empty if there are none."""
-        kinds = ((self.no_videos, "no video or picture"), (self.earlier_outputs, "output of an earlier run"))
+        """Returns a line with the number and some names of what is left out, empty if there are none."""
+        kinds = (
+            (self.no_videos, "no video or picture"),
+            (self.earlier_outputs, "output of an earlier run"),
+            (self.folders, "folder, which -r searches too"),
+        )
         counts = [f"{len(files)} ({reason}: {_some(files)})" for files, reason in kinds if files]
         return f"left out {', '.join(counts)}" if counts else ""
 
@@ -69,6 +74,8 @@ def find_inputs(arguments: Sequence[str], *, recursive: bool = False) -> Inputs:
             continue
         elif os.path.isdir(text):
             _add(found, _files(path, recursive=recursive), beside=path)
+            if not recursive:
+                found.folders += sorted(str(one) for one in path.iterdir() if one.is_dir() and not _hidden(one))
         elif glob.has_magic(text) and not os.path.exists(text):
             matches = (Path(match) for match in sorted(glob.glob(text, recursive=recursive)))
             # `*.gif` says what is wanted; `clips/*` is like the folder.

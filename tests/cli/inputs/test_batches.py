@@ -94,6 +94,12 @@ def test_outputs_of_earlier_runs_are_left_out_of_several_inputs(here: Path) -> N
     assert "is an output" in str(find_inputs(["a.segmented.mp4", "b.mov.segmented.mkv"]).missing[0][1])
 
 
+def test_folders_in_folders_are_said_unless_they_are_searched(here: Path) -> None:
+    touch("in/a.mp4", "in/deep/b.mp4", "in/.hidden/c.mp4")
+    assert find_inputs(["in"]).left_out == "left out 1 (folder, which -r searches too: deep)"
+    assert find_inputs(["in"], recursive=True).left_out == ""
+
+
 def test_names_that_clash_keep_their_suffix(here: Path) -> None:
     touch("a.mp4", "a.mov", "b.mp4", "c/a.mp4", "c.mp4", "c.mov", "c.mp4.avi")
     assert targets("a.mp4", "a.mov", "b.mp4") == ["a.mp4.segmented.mp4", "a.mov.segmented.mp4", "b.segmented.mp4"]

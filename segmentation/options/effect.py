@@ -1,5 +1,6 @@
 """Reads the option `--effect`: how the picture is changed outside the mask."""
 
+import mimetypes
 import re
 from dataclasses import dataclass, field, replace
 
@@ -14,6 +15,7 @@ CHOICES = (
     "or overlay[:#RRGGBB|NAME]; @LABEL for the instances of a label alone"
 )
 _CONTAIN = ",contain"
+_OTHER_NAMES = {"transparent": "cutout", "alpha": "cutout", "greenscreen": "color:#00b140", "mosaic": "pixelate"}
 _WITH_FILE = ("image:", "video:")
 
 
@@ -64,7 +66,18 @@ def _parsed(text: str) -> Effect:
             return Effect(kind, file=file, contain=file != argument)
         case "blur" | "pixelate" | "color" | "overlay" | "mask" | "cutout" if not colon:
             return Effect(kind)
-    raise ConfigError(f"effect {text!r} is unknown: choose {CHOICES}{did_you_mean(kind, KINDS)}")
+    raise ConfigError(f"effect {text!r} is unknown: choose {CHOICES}{_proposal(text)}")
+
+
+def _proposal(text: str) -> str:
+    """Returns `; did you mean EFFECT?` for an effect without its first word, or by another of its names."""
+    medium = str(mimetypes.guess_type(text)[0]).partition("/")[0]
+    if medium in ("image", "video"):
+        return f"; did you mean {medium}:{text}?"
+    if text.lower() in COLORS or re.fullmatch("#[0-9a-fA-F]{6}", text):
+        return f"; did you mean color:{text}?"
+    other = _OTHER_NAMES.get(text.lower())
+    return f"; did you mean {other}?" if other else did_you_mean(text.partition(":")[0], KINDS)
 
 
 def _color(argument: str, kind: str, text: str) -> tuple[int, int, int]:

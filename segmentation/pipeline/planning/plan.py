@@ -300,13 +300,15 @@ def _pixel_format(outputs: Sequence[OutputPlan], info: VideoInfo) -> str:
     codecs = [output.config.codec or codec_for(output.path, output.config) for output in outputs]
     known = [out.encode.implementation.formats(codec) for out, codec in zip(outputs, codecs, strict=True)]
     pix_fmt = working_format(info.pix_fmt, tuple(f for f in known[0] if all(f in other for other in known)))
+    hint = "; more show --codec hevc" if pix_fmt == "yuv420p10le" else ""
+    few = f"; some players show H.264 in 8-bit 4:2:0 only{hint}" if "h264" in codecs and pix_fmt != "yuv420p" else ""
     if pix_fmt != _plain(info.pix_fmt):
         layout = VideoFormat(info.pix_fmt, 8, 8)
         alpha = any(part.is_alpha for part in layout.components)
         without = f", {'transparent parts are white' if layout.is_rgb else 'without its alpha'}" if alpha else ""
-        log.warning("%s: %s is converted to %s%s", info.path, info.pix_fmt, pix_fmt, without)
-    elif "h264" in codecs and pix_fmt != "yuv420p":
-        log.warning("%s: %s is kept; some players show H.264 in 8-bit 4:2:0 only", info.path, info.pix_fmt)
+        log.warning("%s: %s is converted to %s%s%s", info.path, info.pix_fmt, pix_fmt, without, few)
+    elif few:
+        log.warning("%s: %s is kept%s", info.path, info.pix_fmt, few)
     return pix_fmt
 
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import threading
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -178,6 +179,20 @@ def test_a_batch_goes_on_where_it_was_interrupted(
     lines = [json.loads(line) for line in out.splitlines()]
     assert lines[0] == {"input": "a.mp4", "output": "a.segmented.mp4", "skipped": True}
     assert [line.get("frames") for line in lines] == [None, 1, 1]
+
+
+def test_dropped_frames_are_said_at_the_end(
+    here: Path, session: Session, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = session.run
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        return replace(run(*arguments, **options), dropped={"end": 3, "late": 13, "undecodable": 7})
+
+    monkeypatch.setattr(session, "run", slow)
+    touch("a.mp4")
+    assert main(["a.mp4"]) == 0
+    assert "1 frame in 1.0 s (1.0 fps), 20 dropped (late 13, undecodable 7), " in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])

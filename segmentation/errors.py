@@ -15,7 +15,7 @@ Each message is one line that names the fault, the value and the remedy.
 
 import errno
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from difflib import get_close_matches
 
 # Characters that move the cursor, begin another line, or turn the direction of writing; and bytes that are no UTF-8.
@@ -156,6 +156,14 @@ def one_line(error: BaseException | str) -> str:
     text = error if isinstance(error, str) else getattr(error, "strerror", None) or str(error) or type(error).__name__
     line = " ".join(str(text).split())
     return line if len(line) <= 200 else line[:200] + "..."
+
+
+def check_keywords(given: Iterable[str], known: Collection[str], call: str, session: Collection[str] = ()) -> None:
+    """Raises `TypeError` for the first keyword that `call` does not take, and says where those of `session` belong."""
+    for name in sorted(set(given) - set(known)):
+        if name in session:
+            raise TypeError(f"{name}: belongs to the whole session, not to {call}; give it where the session is made")
+        raise TypeError(f"{name}: is no option of {call}{did_you_mean(name, {*known, *session})}")
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:

@@ -12,7 +12,8 @@ from segmentation.errors import one_line
 def on_host(array: Any) -> NDArray[Any]:
     """Returns an array, or a copy of a tensor on whatever device, as an array of NumPy.
 
-    Takes NumPy arrays, PyTorch's tensors, and arrays on the host that speak DLPack. Raises `TypeError` for the rest.
+    Takes NumPy arrays, Pillow's pictures, PyTorch's tensors, and arrays on the host that speak DLPack.
+    Raises `TypeError` for the rest.
     """
     torch = sys.modules.get("torch")  # whoever has a tensor has imported it
     if isinstance(array, np.ndarray):
@@ -21,6 +22,8 @@ def on_host(array: Any) -> NDArray[Any]:
         if torch and isinstance(array, torch.Tensor):
             array = array.detach().cpu()
             array = array.float() if array.dtype == torch.bfloat16 else array  # which NumPy lacks
+        elif hasattr(array, "__array_interface__"):  # Pillow's pictures have no DLPack
+            return np.asarray(array)
         return np.from_dlpack(array)
     except (AttributeError, TypeError, ValueError, RuntimeError, BufferError) as exc:
         kind = type(array).__name__

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
 
-from segmentation.errors import BackendError, ConfigError, SegmentationError
+from segmentation.errors import BackendError, ConfigError, SegmentationError, check_keywords
 from segmentation.frames import VideoInfo
 from segmentation.frames.byte_source import is_fifo
 from segmentation.frames.source import Input, Source, is_url
@@ -66,6 +66,7 @@ class Workers:
         `exact` leaves out workers whose libraries or devices are others than the first one's, so that they may make
         other packets. Options are those of `Segmenter`. Raises `ConfigError` or `BackendError`.
         """
+        check_keywords(options, Options.__annotations__, "Workers()")
         self.config = replace(config or Config(), **options)
         if callable(self.config.model):
             raise ConfigError(f"workers {workers}: the {self.config.model_name} can't be sent to workers; name a file")
@@ -101,9 +102,7 @@ class Workers:
         Setting `stop` ends the run with an error; complete pieces stay in `.<output>.pieces/`, and the next run with
         the same options goes on there. So it does after this process was killed.
         """
-        unknown = options.keys() - RunOptions.__annotations__.keys()
-        if unknown:
-            raise TypeError(f"{', '.join(sorted(unknown))}: belongs to the whole session; give it to Workers()")
+        check_keywords(options, RunOptions.__annotations__, "run()", session=Options.__annotations__)
         config, stop = replace(self.config, **options), stop or threading.Event()
         source, target = _files(input, output, config)
         begin = time.perf_counter()

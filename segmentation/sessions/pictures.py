@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 import cv2
@@ -186,7 +187,8 @@ class Pictures:
 def as_picture(picture: Picture, name: str) -> Rgb:
     """Returns a picture as an array (H, W, 3) uint8 on the host. `name` begins the message of a fault.
 
-    Takes NumPy arrays, PyTorch's tensors on any device, and arrays on the host that speak DLPack. Raises `InputError`.
+    Takes NumPy arrays, Pillow's pictures, PyTorch's tensors on any device, and arrays on the host that speak DLPack.
+    Raises `InputError`.
     """
     array = _array(picture, name)
     if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or not array.size:
@@ -197,9 +199,12 @@ def as_picture(picture: Picture, name: str) -> Rgb:
 
 def as_mask(mask: Mask) -> Mask:
     """Returns a mask as an array (h, w) float32. Raises `InputError`."""
-    array = np.ascontiguousarray(mask, np.float32)
+    given = np.asarray(mask)
+    array = np.ascontiguousarray(given, np.float32)
     if array.ndim != 2 or not array.size or not (array.min() >= 0 and array.max() <= 1):
-        raise InputError(f"the mask: has shape {array.shape}; (h, w) float32 in 0..1 is needed")
+        span = f" with {array.min():g} to {array.max():g}" if array.size else ""
+        has = f"has shape {array.shape} and type {given.dtype}{span}"
+        raise InputError(f"the mask: {has}; (h, w) float32 in 0..1 is needed")
     return array
 
 
@@ -208,7 +213,8 @@ def _array(pictures: Picture, name: str) -> NDArray[Any]:
     try:
         return on_host(pictures)
     except TypeError as exc:
-        raise InputError(f"{name}: {exc}") from exc
+        hint = "; files are for run() and frames()" if isinstance(pictures, str | PathLike) else ""
+        raise InputError(f"{name}: {exc}{hint}") from exc
 
 
 def enlarged(mask: Mask, size: tuple[int, int]) -> Mask:

@@ -4,6 +4,7 @@ import threading
 from dataclasses import replace
 from typing import Unpack
 
+from segmentation.errors import check_keywords
 from segmentation.frames.source import Input
 from segmentation.media.output_stream import Output
 from segmentation.options.config import Config
@@ -27,5 +28,6 @@ def segment(
     Options are the fields of `Config`, given as one object or as keywords; keywords win. See `Segmenter.run` for the
     arguments and the exceptions.
     """
+    check_keywords(options, Options.__annotations__, "segment()")
     with Segmenter(replace(config or Config(), **options)) as segmenter:
         return segmenter.run(input, output, stop=stop, progress=progress)

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack, overload
 
-from segmentation.errors import ConfigError, DeviceMemoryError
+from segmentation.errors import ConfigError, DeviceMemoryError, check_keywords
 from segmentation.flow.trace import tracing
 from segmentation.frames.picture_names import PICTURES
 from segmentation.frames.source import Input, Source, opened, source_of
@@ -63,6 +63,7 @@ class Segmenter:
         Those of a project file count where others have their defaults. Nothing is loaded yet. Raises `ConfigError`, and
         `InputError` for a project file that can't be used.
         """
+        check_keywords(options, Options.__annotations__, "Segmenter()")
         self.config = with_project(replace(config or Config(), **options))
         self._resources = Resources(self.config)
         self._pictures = Pictures(self._resources, self.config)
@@ -91,9 +92,7 @@ class Segmenter:
         complete outputs are left. Raises `DeviceError` if the GPU fails on the way. Then the frames before are in
         playable files.
         """
-        unknown = options.keys() - RunOptions.__annotations__.keys()
-        if unknown:
-            raise TypeError(f"{', '.join(sorted(unknown))}: belongs to the whole session; give it to Segmenter()")
+        check_keywords(options, RunOptions.__annotations__, "run()", session=Options.__annotations__)
         config, stop = replace(self.config, **options), stop or threading.Event()
         given = source_of(input, stop)
         with self.streams.watch(given) if given.is_live else nullcontext() as monitor:
@@ -158,9 +157,7 @@ class Segmenter:
         `frame` is an array of NumPy or a tensor of PyTorch. `mask` (h, w) float32 in 0..1, of any size, takes the place
         of the network's. Options replace those of the session. Raises as `masks`.
         """
-        unknown = options.keys() - PictureOptions.__annotations__.keys()
-        if unknown:
-            raise TypeError(f"{', '.join(sorted(unknown))}: is no option of apply()")
+        check_keywords(options, PictureOptions.__annotations__, "apply()")
         config = self._pictures.config(**options)
         given = None if mask is None else as_mask(mask)
         picture = as_picture(frame, "the picture")
@@ -176,9 +173,7 @@ class Segmenter:
         Raises `ConfigError`. The iterator raises `InputError`, `ModelError`, `EngineError`, `BackendError` or
         `DeviceError`.
         """
-        unknown = options.keys() - FrameOptions.__annotations__.keys()
-        if unknown:
-            raise TypeError(f"{', '.join(sorted(unknown))}: is no option of frames()")
+        check_keywords(options, FrameOptions.__annotations__, "frames()")
         config = replace(without_outputs(self.config), effect="blur", **options)
         return masked_frames(self._resources, source, config)
 

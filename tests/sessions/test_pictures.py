@@ -130,6 +130,11 @@ def test_a_picture_may_be_read_only(segmenter: Segmenter, photo: NDArray[np.uint
     assert segmenter.masks(view).shape == photo.shape[:2] and np.array_equal(photo, before)
 
 
+def test_pictures_of_pillow_are_arrays(segmenter: Segmenter, photo: NDArray[np.uint8]) -> None:
+    image = pytest.importorskip("PIL.Image").fromarray(photo)
+    assert np.array_equal(segmenter.masks(image), segmenter.masks(photo))
+
+
 @pytest.mark.parametrize(
     ("frames", "said"),
     [
@@ -140,7 +145,7 @@ def test_a_picture_may_be_read_only(segmenter: Segmenter, photo: NDArray[np.uint
         (np.zeros((4, 4), np.uint8), r"shape \(4, 4\)"),
         (np.zeros((4, 4, 4), np.uint8), r"shape \(4, 4, 4\)"),
         (np.zeros((0, 4, 3), np.uint8), r"shape \(0, 4, 3\)"),
-        ([np.zeros((4, 4, 3), np.uint8), "a.jpg"], "picture 1: a str is no array"),
+        ([np.zeros((4, 4, 3), np.uint8), "a.jpg"], "picture 1: a str is no array.*; files are for run"),
         (None, "a NoneType is no array"),
     ],
 )
@@ -152,6 +157,10 @@ def test_what_is_no_picture_is_refused(segmenter: Segmenter, frames: object, sai
 def test_options_are_checked(segmenter: Segmenter, photo: NDArray[np.uint8]) -> None:
     with pytest.raises(ConfigError, match="effect"):
         segmenter.apply(photo, effect="haze")
+    with pytest.raises(TypeError, match=r"treshold: is no option of apply\(\); did you mean threshold\?"):
+        segmenter.apply(photo, treshold=0.4)  # type: ignore[call-arg]
+    with pytest.raises(InputError, match=r"the mask: has shape \(2, 2\) and type uint8 with 255 to 255; "):
+        segmenter.apply(photo, mask=np.full((2, 2), 255, np.uint8))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="codec"):
         segmenter.apply(photo, codec="h264")  # type: ignore[call-arg]
     with Segmenter(masks="m.mkv") as session, pytest.raises(ConfigError, match="saved masks"):

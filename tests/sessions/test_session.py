@@ -133,6 +133,13 @@ def test_a_stopped_run_of_a_pipe_says_so(begun: bool, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [pipe]
 
 
+def test_misspelt_keywords_are_answered_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"efect: is no option of segment\(\); did you mean effect\?"):
+        segment(SAMPLE, tmp_path / "a.mp4", efect="mask")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"batchsize: is no option of Segmenter\(\); did you mean batch_size\?"):
+        Segmenter(batchsize=4)  # type: ignore[call-arg]
+
+
 def test_options_of_a_run_are_for_that_run(three: list[Path], tmp_path: Path) -> None:
     with Segmenter(mode="baseline", infer="onnxruntime", effect="mask", codec="ffv1") as segmenter:
         segmenter.run(three[0], tmp_path / "a.mkv", max_frames=3)
@@ -140,6 +147,8 @@ def test_options_of_a_run_are_for_that_run(three: list[Path], tmp_path: Path) ->
         assert whole.frames == 25
         with pytest.raises(TypeError, match="model: belongs to the whole session"):
             segmenter.run(three[0], tmp_path / "c.mkv", model="other.onnx")  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match=r"efect: is no option of run\(\); did you mean effect\?"):
+            segmenter.run(three[0], tmp_path / "c.mkv", efect="mask")  # type: ignore[call-arg]
         with pytest.raises(ConfigError, match="threshold"):
             segmenter.run(three[0], tmp_path / "c.mkv", threshold=2)
 

@@ -14,37 +14,51 @@
 
 # The base variant: PyTorch's wheels bring CUDA's libraries, NVRTC among them, which compiles the project's kernels.
 ARG BASE=nvidia/cuda:13.0.2-base-ubuntu24.04
-# hadolint ignore=DL3006
-FROM $BASE
 ARG EXTRAS=[gpu]
 
+# hadolint ignore=DL3006
+FROM $BASE AS base
 # Ubuntu and Debian move their packages' versions by themselves, and take the old ones away.
 # hadolint ignore=DL3008
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends python3 python3-venv srt-tools \
-    && apt-get clean && rm -rf /var/lib/apt/lists/* \
-    && python3 -m venv /opt/venv
-
+    && apt-get install -y --no-install-recommends ca-certificates python3 srt-tools \
+    && apt-get clean && rm -rf /var/lib/apt/lists/*
 ENV PATH=/opt/venv/bin:$PATH
 
-# NVDEC and NVENC are libraries of the driver, which the toolkit puts into the container only when asked for video.
-ENV NVIDIA_DRIVER_CAPABILITIES=compute,video,utility
-
-# The dependencies are gigabytes: a layer of their own, which changes only with the lock. uv compares each package with
-# its SHA-256, and does not stay in the image.
-WORKDIR /opt/segmentation
+# uv compares each package with its SHA-256 in the lock, and does not stay in the image.
+FROM base AS libraries
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install -y --no-install-recommends python3-venv && rm -rf /var/lib/apt/lists/*
 ARG UV=0.13.9
+RUN python3 -m venv /opt/uv && /opt/uv/bin/pip install --no-cache-dir "uv==$UV"
+WORKDIR /opt/segmentation
 COPY pyproject.toml uv.lock ./
-# hadolint ignore=SC2086
-RUN python3 -m venv /tmp/uv && /tmp/uv/bin/pip install --no-cache-dir "uv==$UV" \
-    && extras=$(echo "$EXTRAS" | tr -d '[]' | tr ',' '\n' | sed '/^$/d; s/^/--extra /') \
+ARG EXTRAS
+# hadolint ignore=SC2086,DL4006
+RUN extras=$(echo "$EXTRAS" | sed 's/[][]//g; s/,/ /g; s/[a-z]\+/--extra &/g') \
     && UV_PROJECT_ENVIRONMENT=/opt/venv UV_PYTHON_DOWNLOADS=never \
-       /tmp/uv/bin/uv sync --frozen --no-cache --no-install-project $extras \
-    && rm -rf /tmp/uv*
+       /opt/uv/bin/uv sync --frozen --no-cache --no-install-project $extras
 
+# For a GPU the wheel has the kernels' machine code and the native decoder. Neither needs a GPU to be built.
+FROM libraries AS wheel
 COPY README.md LICENSE ./
+COPY tools/build_kernels.py tools/build_native.py tools/
 COPY segmentation segmentation
-RUN pip install --no-cache-dir --no-deps --force-reinstall . && rm -rf build ./*.egg-info
+ARG EXTRAS
+# hadolint ignore=DL3008
+RUN case "$EXTRAS" in *gpu*) \
+        apt-get update && apt-get install -y --no-install-recommends g++ && rm -rf /var/lib/apt/lists/* \
+        && python tools/build_kernels.py && python tools/build_native.py ;; \
+    esac \
+    && /opt/uv/bin/uv build --wheel --no-cache -o /opt/wheel
+
+FROM base
+LABEL org.opencontainers.image.title="segmentation" org.opencontainers.image.licenses="Apache-2.0" \
+    org.opencontainers.image.description="Finds people in a video and blurs, replaces or masks the rest"
+# The libraries are gigabytes: a layer of their own, which changes only with the lock.
+COPY --from=libraries /opt/venv /opt/venv
+RUN --mount=type=bind,from=wheel,source=/opt,target=/mnt \
+    /mnt/uv/bin/uv pip install --python /opt/venv/bin/python --no-deps --no-cache --compile-bytecode /mnt/wheel/*.whl
 
 # The package sets this by itself; here it covers other programs that import ONNX Runtime too.
 ENV ORT_DISABLE_TELEMETRY=1

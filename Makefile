@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check lint format docs clean nvenc-standin
+.PHONY: demo test check lint format docs wheel clean nvenc-standin
 
 demo: .venv/base
 	$(BIN)/python -m segmentation samples/astronaut.mp4 -o samples/astronaut.segmented.mp4 -y
@@ -26,6 +26,12 @@ format: .venv/test
 # The manual as a site, in build/site. `.venv/bin/python tools/docs/build_docs.py --serve` shows it.
 docs: .venv/docs
 	$(BIN)/python tools/docs/build_docs.py
+
+# In dist: the sdist and the wheel, with the CUDA kernels' machine code for the usual GPUs. It takes 3 minutes and no GPU.
+wheel: .venv/base
+	$(BIN)/pip install --quiet --disable-pip-version-check build 'cuda-core>=1.0' 'cuda-bindings>=13,<14' 'nvidia-cuda-nvrtc>=13,<14'
+	$(BIN)/python tools/build_kernels.py
+	$(BIN)/python -m build
 
 # For tests of NVENC without NVENC, see tests/support/nvenc/nvenc.c.
 nvenc-standin:

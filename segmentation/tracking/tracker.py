@@ -216,7 +216,7 @@ def _similarities(shared: _Shared, tracks: Sequence[Track], seen: Sequence[_Seen
     others = np.array([one.shape.area for one in seen])
     edges = np.array([track.edges for track in tracks])[:, None]
     boxes = box_iou(edges, np.array([one.shape.edges for one in seen]))
-    similar = (both / (areas + others - both) + boxes) / 2
+    similar: NDArray[np.float64] = (both / (areas + others - both) + boxes) / 2
     elsewhere = counts[:, 1:].sum(axis=1)[:, None] - both
     similar[(others < areas / _GROWTH) & (elsewhere >= _CLAIM * areas)] = -1.0  # a piece: much of it is elsewhere
     labels = [[track.label != one.instance.label for one in seen] for track in tracks]

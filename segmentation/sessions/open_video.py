@@ -11,9 +11,10 @@ from segmentation.media.opening.probe import probe
 from segmentation.options.config import Config
 from segmentation.stages.decode.kept_open import KeptOpenDecoder
 from segmentation.system.access import Access
+from segmentation.system.closing import Closing
 
 
-class OpenVideo:
+class OpenVideo(Closing):
     """Holds a file open. One thread at a time may take frames. Use it as a context manager, or close it."""
 
     def __init__(self, path: str, access: Access) -> None:
@@ -32,12 +33,6 @@ class OpenVideo:
     def close(self) -> None:
         if self._decoder is not None:
             self._decoder.close()
-
-    def __enter__(self) -> OpenVideo:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,7 @@ import threading
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack, overload
+from typing import TYPE_CHECKING, Unpack, overload
 
 from segmentation.errors import ConfigError, DeviceMemoryError, check_keywords
 from segmentation.flow.trace import tracing
@@ -40,13 +39,14 @@ from segmentation.sessions.pick import with_picked
 from segmentation.sessions.picture_run import PictureRun, refused_for_pictures
 from segmentation.sessions.pictures import Mask, Picture, Pictures, Rgb, as_mask, as_picture
 from segmentation.sessions.retry import forget, halve_batch
+from segmentation.system.closing import Closing
 from segmentation.system.heap import trim_heap
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
 
-class Segmenter:
+class Segmenter(Closing):
     """Segments videos one after the other, or several at a time from several threads.
 
     The network, the GPU's stream and CUDA graphs, the decoders and the encoders' process are made once and serve every
@@ -185,14 +185,6 @@ class Segmenter:
     def close(self) -> None:
         """Frees the session's resources. No run may be under way."""
         self._resources.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _target(source: Source, output: Output | OutputStream | None, config: Config) -> Target | None:

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Literal, Unpack
 
 from segmentation.errors import ConfigError, SegmentationError, one_line, reported
@@ -20,6 +19,7 @@ from segmentation.pipeline.report import Report
 from segmentation.pipeline.stream_status import StreamStatus
 from segmentation.sessions.processes import session
 from segmentation.sessions.status_server import Control, StatusServer
+from segmentation.system.closing import Closing
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class _Stream:
     stop: threading.Event = field(default_factory=threading.Event)
 
 
-class Streams:
+class Streams(Closing):
     """Runs live sources, each on a thread of its own. One that fails leaves the others as they are.
 
     The network and all else that outlives a run is made once, see `Segmenter`. Leaving the context ends all streams,
@@ -137,14 +137,6 @@ class Streams:
         for stream in streams:
             stream.thread.join()
         self._segmenter.close()
-
-    def __enter__(self) -> Streams:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _run(self, name: str, source: str, output: Output | None, stop: threading.Event, options: RunOptions) -> None:
         """Runs one stream to its end, on its thread."""

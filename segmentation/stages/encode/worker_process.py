@@ -4,8 +4,6 @@ import select
 import socket
 import threading
 from contextlib import suppress
-from types import TracebackType
-from typing import Self
 
 from segmentation.errors import OutputError, one_line
 from segmentation.stages.encode.worker_protocol import (
@@ -18,6 +16,7 @@ from segmentation.stages.encode.worker_protocol import (
     socket_pair,
 )
 from segmentation.system.child_process import LOOK, ChildProcess
+from segmentation.system.closing import Closing
 from segmentation.system.shared_memory import BlockPool
 
 _IDLE_BYTES = 512 << 20  # frame memory that an idle worker keeps faulted in and page-locked for the next file
@@ -156,7 +155,7 @@ class EncoderLease:
         return OutputError(f"{self._error_prefix}: the process that does it {death}; --encode x264 does without one")
 
 
-class EncoderService:
+class EncoderService(Closing):
     """Lends workers, and keeps idle ones for the next file. For any number of threads.
 
     Use as a context manager, or call `close`.
@@ -167,14 +166,6 @@ class EncoderService:
         self._lock = threading.Lock()
         self._idle: list[EncoderWorker] = []
         self._closed = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def lease(self, setup: EncoderSetup) -> EncoderLease:
         """Returns a worker that has been sent `setup`: an idle one, or else a new one.

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Generator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -39,18 +39,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # arrays have no single truth to compare by
 class MaskedFrame:
     """A frame of a video with its mask, both upright. `image` and `mask` are computed when they are first read."""
 
     pts: int  # ticks of the video's time base
     time: Fraction  # seconds on the video's own clock
-    _planes: Planes
-    instances: FrameInstances | None  # with ids, where `track` or `keep` is given; the label map is small
-    small_mask: Mask  # (h, w) float32, as `mask`, at the network's size
-    _info: VideoInfo
-    _pix_fmt: str
-    _labels: tuple[str, ...]  # all that instances can have
+    _planes: Planes = field(repr=False)
+    instances: FrameInstances | None = field(
+        repr=False
+    )  # with ids, where `track` or `keep` is given; the label map is small
+    small_mask: Mask = field(repr=False)  # (h, w) float32, as `mask`, at the network's size
+    _info: VideoInfo = field(repr=False)
+    _pix_fmt: str = field(repr=False)
+    _labels: tuple[str, ...] = field(repr=False)  # all that instances can have
 
     @cached_property
     def image(self) -> Rgb:

@@ -48,6 +48,8 @@ def test_pictures_and_times_are_the_videos() -> None:
         difference = np.abs(frame.image.astype(int) - known.to_ndarray(format="rgb24"))
         assert difference.mean() < 2  # that one takes the nearest chroma
         assert frame.image is frame.image and frame.mask is frame.mask
+    assert repr(frames[0]) == f"MaskedFrame(pts={frames[0].pts}, time={frames[0].time!r})"  # without its arrays
+    assert frames[0] in {*frames} and frames[0] != frames[1]
 
 
 def test_a_moment_of_an_open_video_has_the_masks_of_a_run() -> None:

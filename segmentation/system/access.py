@@ -33,4 +33,5 @@ class Access:
 def check_size(width: int, height: int, path: str, most: int) -> None:
     """Raises `InputError` for a size (pixels) beyond the limit, before memory is taken for a frame."""
     if width * height > most:
-        raise InputError(f"{path}: claims {width}x{height} pixels; more than {most} are refused")
+        option = " (--max-pixels)" if most < MAX_PIXELS else ""  # which goes no higher
+        raise InputError(f"{path}: claims {width}x{height} pixels; more than {most} are refused{option}")

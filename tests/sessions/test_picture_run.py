@@ -171,7 +171,10 @@ def test_only_the_named_file_is_opened(segmenter: Segmenter, tmp_path: Path) -> 
 def test_limits_hold_for_pictures(segmenter: Segmenter, tmp_path: Path) -> None:
     photos.write_animation(tmp_path / "a.webp", [np.full((40, 50, 3), level, np.uint8) for level in (9, 99)], [50, 50])
     for source in (photos.PHOTO, tmp_path / "a.webp"):
-        with Segmenter(max_pixels=1000) as limited, pytest.raises(InputError, match="more than 1000 are refused"):
+        with (
+            Segmenter(max_pixels=1000) as limited,
+            pytest.raises(InputError, match=r"more than 1000 are refused \(--max-pixels\)"),
+        ):
             limited.run(source, tmp_path / "b.webp")
     assert {path.name for path in tmp_path.iterdir()} == {"a.webp"}
 

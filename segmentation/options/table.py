@@ -112,7 +112,10 @@ class Option:
 
     def checked(self, value: object) -> object:
         """Returns `value` in the option's type. Raises `ConfigError` if it is of another type or out of range."""
-        value = fitted(self.title, value, option_type(self.type))
+        kind = option_type(self.type)
+        if kind.what == "text" and self.choices:
+            kind = kind._replace(what=f"text, one of {', '.join(self.choices)}")
+        value = fitted(self.title, value, kind)
         if value is None and self.default is None:
             return value
         for item in value if isinstance(value, tuple) else (value,):

@@ -46,9 +46,7 @@ class MaskedFrame:
     pts: int  # ticks of the video's time base
     time: Fraction  # seconds on the video's own clock
     _planes: Planes = field(repr=False)
-    instances: FrameInstances | None = field(
-        repr=False
-    )  # with ids, where `track` or `keep` is given; the label map is small
+    instances: FrameInstances | None = field(repr=False)  # with ids, by `track` or `keep`; the label map is small
     small_mask: Mask = field(repr=False)  # (h, w) float32, as `mask`, at the network's size
     _info: VideoInfo = field(repr=False)
     _pix_fmt: str = field(repr=False)

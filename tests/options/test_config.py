@@ -121,6 +121,7 @@ def test_what_an_option_cannot_be(option: str, value: Any, hint: str) -> None:
         ("verify", None, "verify None: must be True or False"),
         ("effect", None, "effect None: must be text"),
         ("codec", 264, "codec 264: must be text"),
+        ("track", True, "track True: must be text, one of fast, balanced, accurate"),
         ("codec", np.zeros((2, 2)), "codec array([[0., 0... [0., 0.]]): must be text"),
         ("mode", None, "mode None is unknown: choose auto"),
         ("device", 0, "device 0: must be text"),

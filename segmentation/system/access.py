@@ -33,5 +33,9 @@ class Access:
 def check_size(width: int, height: int, path: str, most: int) -> None:
     """Raises `InputError` for a size (pixels) beyond the limit, before memory is taken for a frame."""
     if width * height > most:
-        option = " (--max-pixels)" if most < MAX_PIXELS else ""  # which goes no higher
-        raise InputError(f"{path}: claims {width}x{height} pixels; more than {most} are refused{option}")
+        raise InputError(f"{path}: claims {width}x{height} pixels; {refused_above(most)}")
+
+
+def refused_above(most: int) -> str:
+    """Returns the words for a limit of pixels, with the option that raises it, if one does."""
+    return f"more than {most} are refused" + (" (--max-pixels)" if most < MAX_PIXELS else "")

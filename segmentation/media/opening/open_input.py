@@ -22,7 +22,7 @@ from segmentation.frames.source import Source
 from segmentation.media.opening.download import DownloadError, Files
 from segmentation.media.pictures.heif import is_tiled, open_heif
 from segmentation.media.pictures.webp import is_animated_webp, open_animated_webp
-from segmentation.system.access import MAX_PIXELS, Access, check_size
+from segmentation.system.access import MAX_PIXELS, Access, check_size, refused_above
 
 log = logging.getLogger(__name__)
 
@@ -257,4 +257,4 @@ def _most_pixels(access: Access) -> str:
 
 def too_large(access: Access) -> str:
     """Returns the words for pictures of a size that FFmpeg refused without stating it."""
-    return f"too large: of pixels, more than {access.max_pixels} are refused"
+    return f"too large: of pixels, {refused_above(access.max_pixels)}"

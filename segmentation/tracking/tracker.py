@@ -91,6 +91,9 @@ class Tracker:
         """
         if shot != self._shot:
             self._tracks, self._begun, self._shot = [], False, shot
+        if not self._split and not self._tracks and not found.instances:
+            self._begun = True
+            return found
         label_map = found.drawing
         frame: tuple[int, ...] = label_map.shape
         seen = _seen(found.instances, label_map, colors)
@@ -345,7 +348,11 @@ def _joined(shapes: Sequence[Silhouette]) -> Silhouette:
 def _in_place(found: FrameInstances, shown: Sequence[_Shown]) -> FrameInstances:
     """Returns the instances of a network, whose boxes are more exact than the label map's, with their ids."""
     ids = {id(instance): track.id for track, instance, _ in shown if track is not None}
-    return replace(found, instances=tuple(replace(one, id=ids.get(id(one), 0)) for one in found.instances))
+    return replace(found, instances=tuple(_named(one, ids.get(id(one), 0)) for one in found.instances))
+
+
+def _named(one: Instance, id: int) -> Instance:
+    return one if one.id == id else replace(one, id=id)
 
 
 def _with_ids(shown: Sequence[_Shown], frame: tuple[int, ...]) -> FrameInstances:

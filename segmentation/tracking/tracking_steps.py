@@ -93,8 +93,7 @@ class Tracking:
             (levels,) = self._transfer.on_host(samples)
             if levels is not None:
                 looks = (color_bins(levels[:, row]) for row in range(len(batch)))
-            followed = map(tracker.update, found, times, looks, batch.shots or repeat(0, len(batch)))
-            return tuple(replace(made, unknown=one.unknown) for made, one in zip(followed, found, strict=True))
+            return tuple(map(tracker.update, found, times, looks, batch.shots or repeat(0, len(batch))))
 
         return follow
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from segmentation.frames.instances import Box, FrameInstances, Instance, box_pixels
+from segmentation.frames.instances import Box, BoxMap, FrameInstances, Instance, box_pixels
 
 
 def thing(box: Box, within: int = 0) -> Instance:
@@ -31,3 +31,18 @@ def test_an_instance_within_another_has_the_box_but_for_the_pixels_of_third_ones
 )
 def test_a_box_has_the_pixels_whose_centers_it_has(box: tuple[float, ...], rows: slice, columns: slice) -> None:
     assert box_pixels(np.float32(box), (8, 8)) == (rows, columns)
+
+
+def test_a_part_of_a_map_of_boxes_is_that_of_the_whole_map() -> None:
+    rng = np.random.default_rng(0)
+    corners = rng.uniform(-8, 40, (6, 2))
+    boxes = np.hstack([corners, corners + rng.uniform(0, 24, (6, 2))])
+    whole = np.zeros((24, 32), np.uint8)
+    for number in range(len(boxes), 0, -1):
+        whole[box_pixels(boxes[number - 1], whole.shape)] = number
+    drawing = BoxMap(boxes, (24, 32))
+    frame = FrameInstances(instances=(), first_map=drawing)
+    assert len(np.unique(whole)) > 3 and np.array_equal(frame.label_map, whole)
+    for top, left, bottom, right in rng.integers(0, (25, 33, 25, 33), (50, 4)):
+        part = np.s_[top:bottom, left:right]
+        assert np.array_equal(drawing[part], whole[part])

@@ -9,6 +9,7 @@ shows the clip four times in the picture. Masks that would lie on a GPU are repl
 import argparse
 import hashlib
 import json
+import math
 import sys
 import time
 from collections import Counter
@@ -59,14 +60,12 @@ class _OnGpu:
 class _Transfer(HostTransfer):
     """Copies what goes to a GPU as if to page-locked memory."""
 
-    def __init__(self) -> None:
-        self._pinned = np.zeros(0, np.uint8)
+    def __init__(self, size: tuple[int, int]) -> None:
+        self._pinned = np.ones(BATCH * math.prod(size), np.uint8)
 
     def rows(self, array: Any, memory: str, count: int, *, wait: bool = True) -> Any:
         if memory == "host":
             return array
-        if self._pinned.size < array.size:
-            self._pinned = np.ones(array.size, np.uint8)
         self._pinned[: array.size].reshape(array.shape)[...] = array
         return _OnGpu(array.shape)
 
@@ -116,7 +115,7 @@ class Replay:
         self.seconds.clear()
         self.frames = self.covers = 0
         sinks: list[Sink] = [FoundSink("clip", self._model.labels, CONFIG), Audit(self._time, self._info, CONFIG)]
-        for batch in self._line(_Transfer(), lambda count: _OnGpu((count, *self._size))):
+        for batch in self._line(_Transfer(self._size), lambda count: _OnGpu((count, *self._size))):
             instances = tuple(batch.instances or ())
             self.frames += len(batch)
             self.covers += sum(len(one.instances) for one in instances)

@@ -50,6 +50,8 @@ class _Track:
 
     def at(self, time: float) -> tuple[Instance, float] | None:
         """Returns the thing at a time, and the margin around its box; `None` where it is not supposed to be."""
+        if time - self.times[-1] >= BEYOND + _ROUNDED or self.times[0] - time >= BEYOND + _ROUNDED:
+            return None
         number = bisect_left(self.times, time)
         after = number if number < len(self.times) else None
         if after is not None and self.times[after] == time:
@@ -87,28 +89,29 @@ class CoverBoxes:
 
     def __call__(self, batches: Iterator[MaskedBatch]) -> Iterator[MaskedBatch]:
         self._transfer.enter()
-        waiting: deque[MaskedBatch] = deque()
+        waiting: deque[tuple[MaskedBatch, list[float]]] = deque()
         for batch in batches:
-            self._note(batch)
-            waiting.append(batch)
-            newest = self._times(batch)[-1]
-            while waiting and (newest - self._times(waiting[0])[-1] >= self._ahead or self._are_many(waiting)):
-                yield self._covered(waiting.popleft())
-        yield from map(self._covered, waiting)
+            times = self._times(batch)
+            self._note(batch, times)
+            waiting.append((batch, times))
+            while waiting and (times[-1] - waiting[0][1][-1] >= self._ahead or self._are_many(waiting)):
+                yield self._covered(*waiting.popleft())
+        for batch, times in waiting:
+            yield self._covered(batch, times)
 
-    def _are_many(self, waiting: Sequence[MaskedBatch]) -> bool:
+    def _are_many(self, waiting: Sequence[tuple[MaskedBatch, list[float]]]) -> bool:
         """Returns whether more frames wait than a live source hands out meanwhile."""
-        return 0 < self._most < sum(map(len, waiting))
+        return 0 < self._most < sum(len(times) for _, times in waiting)
 
     def _times(self, batch: MaskedBatch) -> list[float]:
         return [float(frame.pts * self._info.time_base) for frame in batch.frames.frames]
 
-    def _note(self, batch: MaskedBatch) -> None:
+    def _note(self, batch: MaskedBatch, times: list[float]) -> None:
         """Adds a batch's boxes to the tracks."""
         if batch.frames.repeated:
             return
         assert batch.instances is not None, "tracking comes first"
-        for time, frame, shot in zip(self._times(batch), batch.instances, _shots(batch), strict=True):
+        for time, frame, shot in zip(times, batch.instances, _shots(batch), strict=True):
             loose: dict[int, _Track] = {}
             for one in frame.instances:
                 key = one.id or next(self._alone)
@@ -131,14 +134,14 @@ class CoverBoxes:
         track.seen = [replace(track.seen[-1], id=one.id)]
         return track
 
-    def _covered(self, batch: MaskedBatch) -> MaskedBatch:
+    def _covered(self, batch: MaskedBatch, times: list[float]) -> MaskedBatch:
         """Returns a batch with masks and instances of all that is there or is supposed to be."""
         if batch.frames.repeated:
             return batch
-        times = self._times(batch)
+        start = float(self._info.start)
         places = [
             [
-                (replace(one, kept=self._covers(one, time - float(self._info.start))), margin)
+                (one if self._covers(one, time - start) == one.kept else replace(one, kept=not one.kept), margin)
                 for track in self._tracks.values()
                 if track.shot == shot and (place := track.at(time))
                 for one, margin in [place]

@@ -148,3 +148,11 @@ def test_a_frame_without_numbers_stays_one() -> None:
     for made in (next(iter(CoverBoxes(INFO, HostTransfer())(iter([batch])))), cover_alone(batch, HostTransfer())):
         assert np.isnan(np.asarray(made.masks)).any(axis=(1, 2)).tolist() == [False, True, False]
         assert made.instances is not None and [one.unknown for one in made.instances] == [False, True, False]
+
+
+def test_a_cover_is_the_same_wherever_other_covers_lie() -> None:
+    """The part of the pictures that has covers is drawn alone, and its corner moves with them."""
+    here, there = face((0.613, 0.427, 0.702, 0.611)), face((0.013, 0.027, 0.102, 0.211), id=2)
+    (alone,), (both,), (other,) = covered([[here]]), covered([[here, there]]), covered([[there]])
+    assert np.array_equal(both, np.maximum(alone, other)) and alone.any() and other.any()
+    assert not covered([[face((1.3, 0.4, 1.4, 0.5))], []]).any(), "it lies beside the picture"

@@ -35,8 +35,8 @@ def test_a_box_has_the_pixels_whose_centers_it_has(box: tuple[float, ...], rows:
 
 def test_a_part_of_a_map_of_boxes_is_that_of_the_whole_map() -> None:
     rng = np.random.default_rng(0)
-    corners = rng.uniform(-8, 40, (6, 2))
-    boxes = np.hstack([corners, corners + rng.uniform(0, 24, (6, 2))])
+    corners = rng.uniform(-8, (28, 20), (6, 2))
+    boxes = np.hstack([corners, corners + rng.uniform(4, 24, (6, 2))])
     whole = np.zeros((24, 32), np.uint8)
     for number in range(len(boxes), 0, -1):
         whole[box_pixels(boxes[number - 1], whole.shape)] = number

@@ -80,7 +80,16 @@ class BoxMap:
     def __init__(self, boxes: NDArray[np.floating], shape: tuple[int, int]) -> None:
         """`boxes` (n, 4) are in pixels of a map (h, w) = `shape`."""
         self.shape = shape
-        self._windows: Sequence[Window] = [box_pixels(box, shape) for box in boxes]
+        edges = _pixel_edges(boxes, shape)
+        self._windows: Sequence[Window] = [
+            (slice(top, bottom), slice(left, right)) for left, top, right, bottom in edges.tolist()
+        ]
+        common = np.minimum(edges[:, None, 2:], edges[:, 2:]) - np.maximum(edges[:, None, :2], edges[:, :2])
+        self._apart = not np.triu((common > 0).all(axis=2), 1).any()
+
+    def counts(self, window: Window) -> list[int] | None:
+        """Returns how many pixels of a window belong to each box; `None` where boxes overlap: look at them there."""
+        return [_common(one, window) for one in self._windows] if self._apart else None
 
     def __getitem__(self, window: Window) -> NDArray[np.uint8]:
         """Returns the part of the map in a window, whose ends lie in the map."""
@@ -94,7 +103,21 @@ class BoxMap:
         return drawn
 
 
+def _common(one: Window, other: Window) -> int:
+    """Returns how many pixels two windows share."""
+    (rows, columns), (others_rows, others_columns) = one, other
+    high = min(rows.stop, others_rows.stop) - max(rows.start, others_rows.start)
+    wide = min(columns.stop, others_columns.stop) - max(columns.start, others_columns.start)
+    return int(max(0, high) * max(0, wide))
+
+
 def box_pixels(box: NDArray[np.floating], size: tuple[int, ...]) -> tuple[slice, slice]:
     """Returns the rows and columns of the pixels whose centers lie in a box (4,), in pixels of a picture (h, w)."""
-    left, top, right, bottom = np.clip(np.ceil(box - 0.5), 0, [size[1], size[0], size[1], size[0]]).astype(int)
+    left, top, right, bottom = _pixel_edges(box, size)
     return slice(top, bottom), slice(left, right)
+
+
+def _pixel_edges(boxes: NDArray[np.floating], size: tuple[int, ...]) -> NDArray[np.int_]:
+    """Returns the first pixels and those behind the last ones, of boxes (..., 4) in a picture (h, w)."""
+    edges: NDArray[np.int_] = np.clip(np.ceil(boxes - 0.5), 0, [size[1], size[0], size[1], size[0]]).astype(int)
+    return edges

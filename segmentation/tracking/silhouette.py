@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.frames.instances import LabelMap
+from segmentation.frames.instances import BoxMap, LabelMap
 
 Edges = NDArray[np.float64]  # (4,): left, top, right, bottom in pixels; the last two are behind the last pixel
 
@@ -49,6 +49,9 @@ class Silhouette:
         pixels = self.pixels[here]
         if not pixels.size:
             return np.zeros(most + 1, np.int64)
+        known = label_map.counts(there) if self.area == self.pixels.size and isinstance(label_map, BoxMap) else None
+        if known is not None:  # a box among boxes
+            return np.array([pixels.size - sum(known), *known] + [0] * (most - len(known)), np.int64)
         # Exact: a float has each whole number up to 2^24, more than a mask has pixels.
         counts = cv2.calcHist([label_map[there]], [0], pixels.view(np.uint8), [most + 1], [0, most + 1])
         return counts.ravel().astype(np.int64)

@@ -46,3 +46,11 @@ def test_a_part_of_a_map_of_boxes_is_that_of_the_whole_map() -> None:
     for top, left, bottom, right in rng.integers(0, (25, 33, 25, 33), (50, 4)):
         part = np.s_[top:bottom, left:right]
         assert np.array_equal(drawing[part], whole[part])
+
+
+def test_pixels_of_boxes_that_are_apart_are_counted_without_drawing() -> None:
+    apart = np.array([[2, 2, 8, 8], [8, 2, 30, 9], [-4, 20, 3, 40]], float)
+    drawing = BoxMap(apart, (24, 32))
+    for window in (np.s_[0:24, 0:32], np.s_[5:22, 7:20], np.s_[0:2, 0:2]):
+        assert drawing.counts(window) == np.bincount(drawing[window].ravel(), minlength=4)[1:].tolist()
+    assert BoxMap(np.vstack([apart, [[7, 7, 9, 9]]]), (24, 32)).counts(np.s_[0:24, 0:32]) is None

@@ -53,6 +53,8 @@ REAL = {  # clip: frames
     "clips/person-walking.mp4": 200,
     "clips/signing-night.mkv": 68,
     "clips/signing-eat.mkv": 47,
+    "people/clips/retail-from-above.mp4": 101,  # a shop
+    "people/clips/person-bicycle-car.mp4": 41,
 }
 # Name: background, movement in pixels of 1280x720, the sensor's noise in levels.
 SYNTHETIC = {
@@ -145,9 +147,9 @@ def means(rows: Iterable[dict[str, float]]) -> dict[str, float]:
     return {name: round(fmean(row[name] for row in rows), 5) for name in rows[-1]}
 
 
-def measure_real(path: Path, count: int, teacher: Path | None) -> Figures:
+def measure_real(path: Path, count: int, teacher: Path | None, model_name: str = "person") -> Figures:
     """Flicker of each variant in percent, and its outline's F-score against the teacher's if there is one."""
-    found = run_network(path, count)
+    found = run_network(path, count, model_name)
     variants = {name: variant(*found) for name, variant in VARIANTS.items()}
     truth = run_network(path, count, str(teacher), mirror=True)[0] if teacher else None
     info, source = batches(path, count)
@@ -170,11 +172,13 @@ def measure_real(path: Path, count: int, teacher: Path | None) -> Figures:
     return {"frames": i + 1, **{name: means(row) for name, row in rows.items()}}
 
 
-def measure_synthetic(background: Path, move: synthetic.Move, noise: float, path: Path) -> Figures:
+def measure_synthetic(
+    background: Path, move: synthetic.Move, noise: float, path: Path, model_name: str = "person"
+) -> Figures:
     """Errors of each variant's matte, its lag, and what color the subject leaves in the blur around it."""
     truths = list(synthetic.frames(background, move, SYNTHETIC_FRAMES, noise))
     synthetic.write((t.picture for t in truths), path)
-    found = run_network(path, SYNTHETIC_FRAMES)
+    found = run_network(path, SYNTHETIC_FRAMES, model_name)
     variants = {name: variant(*found) for name, variant in VARIANTS.items()}
     info, source = batches(path, SYNTHETIC_FRAMES)
     alpha_of = Enlarger(info)
@@ -245,8 +249,8 @@ def table(results: Figures) -> Iterator[str]:
         yield f"{name}: not here, left out"
 
 
-def measure(shared: Path) -> Figures:
-    """All figures; clips that are not below `shared` are named in `missing`."""
+def measure(shared: Path, model_name: str) -> Figures:
+    """All figures of a network; clips that are not below `shared` are named in `missing`."""
     results: Figures = {"real": {}, "synthetic": {}, "missing": []}
     needed = [*REAL, *(background for background, _, _ in SYNTHETIC.values()), TEACHER]
     results["missing"] = sorted({name for name in needed if not (shared / name).is_file()})
@@ -254,22 +258,25 @@ def measure(shared: Path) -> Figures:
     for name, count in REAL.items():
         if name not in results["missing"]:
             print(f"  {name}", file=sys.stderr)
-            results["real"][Path(name).stem] = measure_real(shared / name, count, teacher)
+            results["real"][Path(name).stem] = measure_real(shared / name, count, teacher, model_name)
     for name, (background, move, noise) in SYNTHETIC.items():
         if background not in results["missing"]:
             print(f"  synthetic, {name}", file=sys.stderr)
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / f"{name}.mkv"
-                results["synthetic"][name] = measure_synthetic(shared / background, move, noise, path)
+                results["synthetic"][name] = measure_synthetic(shared / background, move, noise, path, model_name)
     return results
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures masks and blur in motion; writes JSON and prints a table.")
     parser.add_argument("--shared", type=Path, default=Path("../shared"), help="folder with clips/, corpus/, models/")
+    parser.add_argument("--model", default="person", help="the network that finds the masks, as of the program")
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "lab" / "results" / "quality.json")
     options = parser.parse_args()
-    results = circumstances("quality/quality.py", sys.argv[1:]) | {"causal": CAUSAL} | measure(options.shared)
+    results = (
+        circumstances("quality/quality.py", sys.argv[1:]) | {"causal": CAUSAL} | measure(options.shared, options.model)
+    )
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     print("\n".join(table(results)))

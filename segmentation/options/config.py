@@ -63,7 +63,7 @@ class Config:
     # fmt: off
     effect: str = option("effect and mask", "blur",
         f"the change of the background: {CHOICES}; sizes in pixels of a 1080-line picture", by_default="blur:25",
-        metavar="EFFECT", everyday=True, of=Of.RUN | Of.PICTURE, link="options.md#effects")
+        metavar="EFFECT", everyday=True, of=Of.RUN | Of.PICTURE, link="effects.md")
     also: Sequence[tuple[str, str | Path]] = option("effect and mask", (),
         "another output of the same run, such as mask:mask.mkv", metavar="EFFECT:FILE", repeatable=True, everyday=True,
         of=Of.RUN | Of.OUTPUT | Of.SHOWING, link="output.md#several-outputs")

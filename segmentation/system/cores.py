@@ -39,5 +39,7 @@ def kept_scheduling() -> Iterator[None]:
 
 
 def _threads() -> set[int]:
-    """Returns the ids of this process's threads."""
-    return {int(entry.name) for entry in Path("/proc/self/task").iterdir()}
+    """Returns the ids of this process's threads; none where /proc is not mounted."""
+    with suppress(FileNotFoundError):
+        return {int(entry.name) for entry in Path("/proc/self/task").iterdir()}
+    return set()

@@ -48,6 +48,13 @@ def test_other_outputs_are_written_too(system: str, arguments: tuple[str, ...], 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("system", ["windows", "macos", "no-proc"])
+def test_faces_are_covered_and_the_output_is_verified(system: str, tmp_path: Path) -> None:
+    said = run(system, SAMPLE, "-o", tmp_path / "out.mp4", "--anonymize", "faces", "--max-frames", "5", "--verify")
+    assert "no face" not in said and len(list(pictures(tmp_path / "out.mp4"))) == 5
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("system", ["windows", "macos"])
 def test_a_run_at_its_own_pace_ends_with_a_whole_file(system: str, tmp_path: Path) -> None:
     run(system, SAMPLE, "-o", tmp_path / "out.mkv", "--pace", "--duration", "1", "--status", ":0")

@@ -1,6 +1,7 @@
 """Takes from a process what Windows or macOS lack, before the program starts: the folder goes to `PYTHONPATH`.
 
-`BARE_SYSTEM` names the system. Windows' own ways are not here, such as files that can't be renamed while they are open.
+`BARE_SYSTEM` names the system; `no-proc` is Linux without `/proc`, as in a plain chroot. Windows' own ways are not
+here, such as files that can't be renamed while they are open.
 """
 
 import builtins
@@ -61,7 +62,7 @@ _open, _library = os.open, ctypes.CDLL
 builtins.open = io.open = _without_proc(open)
 for _name in ("stat", "lstat", "listdir", "scandir", "readlink"):
     setattr(os, _name, _without_proc(getattr(os, _name)))
-_missing = dict(_NOT_ON_MACOS)
+_missing = {} if os.environ["BARE_SYSTEM"] == "no-proc" else dict(_NOT_ON_MACOS)
 if os.environ["BARE_SYSTEM"] == "windows":
     for _module, _names in _NOT_ON_WINDOWS.items():
         _missing[_module] = [*_missing.get(_module, ()), *_names]

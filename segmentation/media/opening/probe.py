@@ -43,6 +43,9 @@ from segmentation.system.access import Access, check_size
 
 log = logging.getLogger(__name__)
 
+_TIMED = ("video", "audio")  # streams by whose first packets an input begins
+_MOST_HELD = 4096  # packets, while one of each such stream is waited for
+
 ALPHA = "alpha"  # in `VideoInfo.left_out`
 _EXIF = ("mjpeg", "png", "apng", "webp", "tiff")  # codecs of pictures that may carry it
 
@@ -128,15 +131,17 @@ def _first_of(
 def _once_begun(
     container: InputContainer, stream: VideoStream, packets: SourcePackets
 ) -> Iterator[Packet[VideoStream]]:
-    """Yields a stream's packets, once one of each stream has come that FFmpeg has seen: they are in its memory."""
-    waited = {other.index for other in container.streams if other.start_time is not None}
+    """Yields a stream's packets, once all pictures and sound have begun that FFmpeg has seen: they are in its memory."""
+    waited = {other.index for other in container.streams if other.start_time is not None and other.type in _TIMED}
     held: list[Packet[Stream]] = []
     for packet in packets:
         waited.discard(packet.stream_index)
         held.append(packet)
-        if not waited:
+        if not waited or len(held) == _MOST_HELD:
+            waited.clear()
             yield from (cast("Packet[VideoStream]", one) for one in held if one.stream_index == stream.index)
             held.clear()
+    yield from (cast("Packet[VideoStream]", one) for one in held if one.stream_index == stream.index)
 
 
 def _beginning(container: InputContainer, stream: VideoStream, packets: SourcePackets | None) -> tuple[Fraction, int]:

@@ -131,7 +131,7 @@ def _first_of(
 def _once_begun(
     container: InputContainer, stream: VideoStream, packets: SourcePackets
 ) -> Iterator[Packet[VideoStream]]:
-    """Yields a stream's packets, once all pictures and sound have begun that FFmpeg has seen: they are in its memory."""
+    """Yields a stream's packets, once all pictures and sound that FFmpeg has seen have begun: it holds them."""
     waited = {other.index for other in container.streams if other.start_time is not None and other.type in _TIMED}
     held: list[Packet[Stream]] = []
     for packet in packets:

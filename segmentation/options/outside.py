@@ -17,7 +17,7 @@ COVERED = ("faces", "people", REGIONS)  # likewise of `anonymize`
 NAMES = (
     *("effect", "invert", "threshold", "feather", "smooth", "interval", "refine", "model", "track", "keep", "pick"),
     *("start", "duration", "max_frames", "strict", "codec", "quality", "preset", "keep_start"),
-    *("anonymize", "region", "mute"),
+    *("anonymize", "region", "except_", "only", "mute"),
 )
 
 

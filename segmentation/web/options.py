@@ -28,9 +28,10 @@ def parsed(text: str) -> Options:
 
 def command(name: str, options: Mapping[str, object]) -> str:
     """Returns the command line that does the same to a file called `name`."""
+    rows = rows_of(Config)
     words = ["segmentation", name if not name.startswith("-") else f"./{name}"]
     for option, value in options.items():
-        flag = f"--{option.replace('_', '-')}"
+        flag = rows[option].flag
         if option == "refine" and value is False:
             words.append("--no-refine")
         elif option == "project":

@@ -23,6 +23,7 @@ from segmentation.options.config import Config
 from segmentation.options.instances import Pick
 from segmentation.options.keywords import FrameOptions, Options, Track
 from segmentation.options.project import parse_project
+from segmentation.options.review import Named
 from segmentation.sessions.open_video import Moment, OpenVideo
 from segmentation.sessions.session import Segmenter
 from segmentation.stages.masks.smoothing import REACH
@@ -58,8 +59,12 @@ class _SeenFrame:
     instances: FrameInstances | None
     seconds: float
 
-    def of(self, pick: Pick) -> NDArray[np.float32]:
-        """Returns the mask of the one at a point alone. Raises `InputError` if nobody is there."""
+    def shows(self, pick: Pick) -> bool:
+        """Returns whether a pick is in this frame."""
+        return abs(pick.time - self.seconds) < 0.001
+
+    def of(self, pick: Pick) -> NDArray[np.bool_]:
+        """Returns the pixels of the one at a point, as large as the mask. Raises `InputError` if nobody is there."""
         if self.instances is None:
             raise InputError("people are told apart in videos alone")
         labels = self.instances.label_map
@@ -70,8 +75,17 @@ class _SeenFrame:
         if not number:
             raise InputError(f"nobody is at {x:g},{y:g}")
         size = (self.mask.shape[1], self.mask.shape[0])
-        chosen = cv2.resize((labels == number).astype(np.uint8), size, interpolation=cv2.INTER_NEAREST)
-        return np.asarray(self.mask * chosen, np.float32)
+        return cv2.resize((labels == number).astype(np.uint8), size, interpolation=cv2.INTER_NEAREST).astype(bool)
+
+    def chosen(self, config: Config) -> NDArray[np.float32]:
+        """Returns the mask as `pick`, `except_` and `only` choose in this frame. Raises `InputError`."""
+        if config.pick is not None and self.shows(pick := Pick.parse(config.pick)):
+            return self.mask * self.of(pick)
+        named = (Named.parse(text).pick for text in (*config.except_, *config.only))
+        if not (here := [self.of(pick) for pick in named if pick is not None and self.shows(pick)]):
+            return self.mask
+        inside = np.logical_or.reduce(here)
+        return self.mask * (~inside if config.except_ else inside)
 
 
 class Previews:
@@ -105,8 +119,9 @@ class Previews:
     def frame(self, path: str, seconds: float, view: View, options: Options, width: int, project: str = "") -> bytes:
         """Returns the frame that is shown at that time as JPEG, at most `width` pixels wide; a correction as PNG.
 
-        With `pick` only who is picked has a mask, in the frame of the pick. The masks are corrected by the text of a
-        `project` file. Raises as `Segmenter.frames`, and `InputError` for a project that does not fit.
+        Where `pick`, `except_` or `only` names a point at a time, the frame of that time alone shows the choice. The
+        masks are corrected by the text of a `project` file. Raises as `Segmenter.frames`, and `InputError` for a
+        project that does not fit.
         """
         config = Config(**options)
         seen = self._find(path, seconds, config)
@@ -117,9 +132,7 @@ class Previews:
             seen = replace(seen, mask=corrected(seen.mask, correction))
         if view == "input":
             return _jpeg(seen.image, width)
-        mask = seen.mask
-        if config.pick is not None and abs((pick := Pick.parse(config.pick)).time - seen.seconds) < 0.001:
-            mask = seen.of(pick)
+        mask = seen.chosen(config)
         if config.region:
             mask = _with_regions(mask, seen, config)
         shown = self._session(Config()).apply(

@@ -233,6 +233,33 @@ def test_the_brush_corrects_the_frames_around(pair: Path, browser: Any, tmp_path
     assert len(frames) == 20 and all(removed(np.asarray(frames[number], np.uint8)) for number in range(4, 17))
 
 
+def test_a_face_is_chosen_and_taken_back(pair: Path, browser: Any, tmp_path: Path) -> None:
+    def covered(picture: NDArray[np.uint8]) -> tuple[bool, bool]:
+        """Returns whether the left face and the right one are black."""
+        return bool(picture[150:200, 225:255].max() < 60), bool(picture[150:200, 705:735].max() < 60)
+
+    with Served(tmp_path / "work", "--files", pair.parent) as served:
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.goto(served.url)
+        page.select_option("#cover", "faces")
+        page.select_option("#inputs", "files/pair.mp4")
+        before = (shown(page), state(page))[1]
+        page.fill("#time", "10")
+        assert covered(shown(page, before)) == (True, True)
+        before = state(page)
+        page.click("#face")
+        drag(page, (0.25, 0.48))
+        assert covered(shown(page, before)) == (False, True)
+        before = state(page)
+        page.select_option("#whose", "only")
+        assert covered(shown(page, before)) == (True, False)
+        assert page.text_content("#command").endswith("--anonymize faces --only 'at 240,173@0.333'")
+        before = state(page)
+        page.click("#faces button:text('Remove')")
+        assert covered(shown(page, before)) == (True, True) and page.locator("#faces li").count() == 0
+        page.close()
+
+
 @pytest.mark.slow
 def test_regions_are_drawn_timed_and_removed(pair: Path, browser: Any, tmp_path: Path) -> None:
     with Served(tmp_path / "work", "--files", pair.parent) as served:

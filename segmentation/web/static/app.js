@@ -2,6 +2,7 @@
 import { get, post, upload } from "./api.js";
 import { connect, forgetCorrections, openProject, project, undo } from "./brush.js";
 import { covers, options, onChange, setOptions, setPick, shown as showControls } from "./controls.js";
+import { connectFaces, forgetFaces } from "./faces.js";
 import { showJobs } from "./jobs.js";
 import { forgetRegions, onRegions } from "./regions.js";
 import { addTool, fit, redraw, take as takeTool } from "./tools.js";
@@ -94,10 +95,11 @@ async function show(id) {
   const last = Math.max(0, Math.round(input.seconds * input.rate) - 1);
   time.max = last;
   time.value = 0;
-  at("scrub").hidden = at("pick").hidden = at("correct").hidden = !input.rate;
+  at("scrub").hidden = at("pick").hidden = at("who").hidden = at("correct").hidden = !input.rate;
   stop();
   takeTool(null);
   forgetCorrections(input);
+  forgetFaces();
   forgetRegions(input.width, input.height);
   at("render").disabled = at("region").hidden = false;
   setPick("", "");
@@ -140,18 +142,23 @@ function compare() {
   fit(result);
 }
 
+// A point of the picture now, as --pick and --except name it.
+const place = ([x, y]) => `${Math.round(x * input.width)},${Math.round(y * input.height)}@${seconds().toFixed(3)}`;
+
 addTool(at("pick"), {
-  up([x, y]) {
+  up(point) {
     takeTool(null);
-    setPick(`${Math.round(x * input.width)},${Math.round(y * input.height)}@${seconds().toFixed(3)}`, seconds().toFixed(2));
+    setPick(place(point), seconds().toFixed(2));
     look();
   },
 });
+connectFaces({ place, go: (when) => goTo(Math.round(when * input.rate)), changed: look });
 
-function step(by) {
-  time.value = Number(time.value) + by;
+function goTo(frame) {
+  time.value = frame;
   time.dispatchEvent(new Event("input"));
 }
+const step = (by) => goTo(Number(time.value) + by);
 
 at("choose").onclick = () => at("file").click();
 at("file").onchange = () => { if (at("file").files[0]) take(at("file").files[0]); };
@@ -183,7 +190,7 @@ connect({
   frame: () => Number(time.value),
   frameAt: (when) => Math.round(when * input.rate),
   seconds: (frame) => frame / input.rate,
-  go: (frame) => { time.value = frame; time.dispatchEvent(new Event("input")); },
+  go: goTo,
   base: () => rendered("correction"),
   changed: look,
   failed: (error) => say(error.message),
@@ -213,7 +220,7 @@ at("opened").onchange = async () => {
 };
 at("copy").onclick = () => navigator.clipboard.writeText(at("command").textContent);
 at("render").disabled = true;
-at("scrub").hidden = at("pick").hidden = at("region").hidden = at("correct").hidden = true;
+at("scrub").hidden = at("pick").hidden = at("who").hidden = at("region").hidden = at("correct").hidden = true;
 onChange(lookSoon);
 onRegions(() => { showControls(); look(); });
 list();

@@ -122,7 +122,7 @@ function list() {
     return mark;
   }));
   at("corrections").replaceChildren(...frames.map((frame) => {
-    const row = at("correction").content.firstElementChild.cloneNode(true), [go, remove] = row.querySelectorAll("button");
+    const row = at("place-in-time").content.firstElementChild.cloneNode(true), [go, remove] = row.querySelectorAll("button");
     go.textContent = `${page.seconds(frame).toFixed(2)} s`;
     go.setAttribute("aria-label", `Go to the correction at ${go.textContent}`);
     go.onclick = () => page.go(frame);

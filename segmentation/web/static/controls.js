@@ -1,4 +1,5 @@
 // The options of the form, by the names of the API. Those that have their defaults are left out.
+import { faceOptions } from "./faces.js";
 import { regionTexts } from "./regions.js";
 
 const at = (id) => document.getElementById(id);
@@ -41,6 +42,7 @@ function covering(what) {
   const chosen = { effect: `color:${at("paint").value}` }, region = regionTexts();
   if (what !== "regions" || !region.length) chosen.anonymize = what;
   if (region.length) chosen.region = region;
+  if (what === "faces") Object.assign(chosen, faceOptions());
   if (at("mute").checked) chosen.mute = true;
   return chosen;
 }

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, NoReturn
 
-from segmentation.cli.arguments import config_from, options_from, parse
+from segmentation.cli.arguments import config_from, parse
 from segmentation.cli.console import (
     ConsoleHandler,
     Stdout,
@@ -43,9 +43,6 @@ from segmentation.system.notify import notify
 
 if TYPE_CHECKING:
     from segmentation.scale.coordinator import Workers
-
-
-log = logging.getLogger(__name__)
 
 
 def command() -> NoReturn:
@@ -86,8 +83,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: Arguments, stdout: Stdout) -> int:
     """Does what the arguments say; returns the exit code. Raises any error before the first input is begun."""
     config = with_project(config_from(options))
-    if config.anonymize is not None and options_from(options).get("effect") == "blur":
-        log.warning("--anonymize covers in black, since faces may be computed back from --effect blur")
     if options.plan:
         stdout.print(describe_plan(config, options, _inputs(options) if options.inputs else Inputs()))
         return 0

@@ -58,6 +58,12 @@ class Anonymize:
         return tuple(sorted(wanted, key=lambda one: one.kind == "people"))
 
 
+def reversible(effect: str) -> ConfigError:
+    """Returns the error of an effect that is no cover."""
+    text = "something may be computed back; choose color, image:FILE or video:FILE"
+    return ConfigError(f"anonymize: of {effect} {text}, or leave out --effect (black)")
+
+
 @dataclass(frozen=True, slots=True)
 class Region:
     """A place that is covered, all the time or for a while."""

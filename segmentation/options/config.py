@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TextIO, get_args
 
 from segmentation.errors import ConfigError, did_you_mean
-from segmentation.options.anonymize import BODIES, COVERS, LOOK_AHEAD, REGIONS, Anonymize, Region
+from segmentation.options.anonymize import BODIES, COVERS, LOOK_AHEAD, REGIONS, Anonymize, Region, reversible
 from segmentation.options.devices import DEVICES, PROCESSORS, is_device
 from segmentation.options.effect import CHOICES, Effect, number
 from segmentation.options.instances import CountPlace, Keep, Pick
@@ -398,9 +398,7 @@ class Config:
             raise ConfigError(f"anonymize {self.anonymize}: names its network itself; leave out --model")
         effect = Effect.parse("color:#000000" if self.effect == "blur" else self.effect)
         if effect.kind not in COVERS or effect.label:
-            raise ConfigError(
-                f"anonymize: of {effect.text} something may be computed back; choose color, image:FILE or video:FILE"
-            )
+            raise reversible(effect.text)
         chosen: dict[str, object] = {"model": wanted.model, "effect": effect.text, "invert": True, "refine": False}
         if self.audit is not None and not self.covers_boxes:
             raise ConfigError(f"audit: lists boxes, of which anonymize {self.anonymize} has none; leave out --audit")

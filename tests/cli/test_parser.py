@@ -210,7 +210,13 @@ def test_options_that_pictures_lack_are_said_before_anything_begins(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0.png", "1.png"]
 
 
-def test_that_a_blur_becomes_a_cover_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    for effect, count in (["--effect", "blur"], 1), ([], 0):
-        assert main([str(tmp_path / "no.mp4"), "--anonymize", "faces", *effect]) == 1
-        assert capfd.readouterr().err.count("--anonymize covers in black") == count
+@pytest.mark.parametrize("hidden", [["--anonymize", "faces"], ["--region", "0,0,9,9"]])
+@pytest.mark.parametrize("effect", ["blur", "blur:50", "pixelate:30"])
+def test_an_effect_that_is_no_cover_is_refused(
+    hidden: list[str], effect: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    name = str(tmp_path / "no.mp4")
+    assert main([name, *hidden, "--effect", effect]) == 2
+    assert f"of {effect} something may be computed back; choose color, image:FILE" in capfd.readouterr().err
+    assert main([name, *hidden]) == 1
+    assert "computed back" not in capfd.readouterr().err

@@ -75,17 +75,18 @@ class _SeenFrame:
         if not number:
             raise InputError(f"nobody is at {x:g},{y:g}")
         size = (self.mask.shape[1], self.mask.shape[0])
-        return cv2.resize((labels == number).astype(np.uint8), size, interpolation=cv2.INTER_NEAREST).astype(bool)
+        chosen = cv2.resize((labels == number).astype(np.uint8), size, interpolation=cv2.INTER_NEAREST)
+        return np.asarray(chosen, bool)
 
     def chosen(self, config: Config) -> NDArray[np.float32]:
         """Returns the mask as `pick`, `except_` and `only` choose in this frame. Raises `InputError`."""
         if config.pick is not None and self.shows(pick := Pick.parse(config.pick)):
-            return self.mask * self.of(pick)
+            return np.asarray(self.mask * self.of(pick), np.float32)
         named = (Named.parse(text).pick for text in (*config.except_, *config.only))
         if not (here := [self.of(pick) for pick in named if pick is not None and self.shows(pick)]):
             return self.mask
         inside = np.logical_or.reduce(here)
-        return self.mask * (~inside if config.except_ else inside)
+        return np.asarray(self.mask * (~inside if config.except_ else inside), np.float32)
 
 
 class Previews:

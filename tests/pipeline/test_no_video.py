@@ -208,7 +208,7 @@ def test_the_command_says_what_it_has_counted() -> None:
 
 def test_the_plan_has_the_stages_that_run() -> None:
     shown = cli(SAMPLE, "--no-video", "--results", "a.jsonl", "--plan", "--json", "--track", "fast", "--device", "cpu")
-    assert list(json.loads(shown.stdout)) == ["decode", "preprocess", "infer", "track"]
+    assert list(json.loads(shown.stdout)) == ["decode", "preprocess", "infer", "track", "jobs", "processes"]
 
 
 def accounted(report: Report) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import get_args
 from platformdirs import user_state_path
 
 from segmentation.cli.console import ConsoleHandler, checks_stdout, fail, lines_as, say
+from segmentation.cli.signals import interrupt_on_signals
 from segmentation.errors import BackendError, ConfigError, one_line, reported
 from segmentation.options.command import LogFormat, is_workers
 from segmentation.options.config import Config
@@ -38,48 +38,50 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     """Serves; returns the exit code."""
     try:
-        try:
-            from segmentation.web.options import parsed
-            from segmentation.web.serve import Settings, serve
-        except ModuleNotFoundError as exc:
-            raise BackendError(f"{exc.name} is missing; pip install 'video-segmentation[web]'") from exc
-        limits = FrameOptions(max_duration=options.max_duration)
-        if options.max_pixels is not None:
-            limits["max_pixels"] = options.max_pixels
-        config = Config(**limits)
-        settings = Settings(
-            host=options.host,
-            port=options.port,
-            work=options.work,
-            files=options.files,
-            token=_token(options.token_file),
-            jobs=options.jobs or choose_parallelism(config).jobs,
-            workers=options.workers,
-            limits=limits,
-            longest_upload=options.max_upload,
-            age=options.keep_for,
-            size=options.keep_size,
-            private="private" in options.allow,
-            watch=_watched(options.watch, options.to),
-            watch_options=parsed(options.options),
-        )
-
-        def started(address: str) -> None:
-            say(f"{_PROGRAM}: {address}")
-            notify("READY=1")
-            if options.open:
-                webbrowser.open(address)
-
-        usual = signal.signal(signal.SIGTERM, signal.default_int_handler)
-        try:
-            serve(settings, started)
-        finally:
-            signal.signal(signal.SIGTERM, usual)
+        with interrupt_on_signals():
+            _serve(options)
     except KeyboardInterrupt:  # uvicorn passes either signal on when all is closed
         pass
     except Exception as exc:
         return fail(reported(exc), _PROGRAM)
     return 0
+
+
+def _serve(options: argparse.Namespace) -> None:
+    """Serves until a signal comes, which raises `KeyboardInterrupt`. Raises `SegmentationError`."""
+    try:
+        from segmentation.web.options import parsed
+        from segmentation.web.serve import Settings, serve
+    except ModuleNotFoundError as exc:
+        raise BackendError(f"{exc.name} is missing; pip install 'video-segmentation[web]'") from exc
+    limits = FrameOptions(max_duration=options.max_duration)
+    if options.max_pixels is not None:
+        limits["max_pixels"] = options.max_pixels
+    config = Config(**limits)
+    settings = Settings(
+        host=options.host,
+        port=options.port,
+        work=options.work,
+        files=options.files,
+        token=_token(options.token_file),
+        jobs=options.jobs or choose_parallelism(config).jobs,
+        workers=options.workers,
+        limits=limits,
+        longest_upload=options.max_upload,
+        age=options.keep_for,
+        size=options.keep_size,
+        private="private" in options.allow,
+        watch=_watched(options.watch, options.to),
+        watch_options=parsed(options.options),
+    )
+
+    def started(address: str) -> None:
+        say(f"{_PROGRAM}: {address}")
+        notify("READY=1")
+        if options.open:
+            webbrowser.open(address)
+
+    serve(settings, started)
 
 
 def _watched(folder: Path | None, to: Path | None) -> tuple[Path, Path] | None:

@@ -146,7 +146,8 @@ class JobRunner:
                 self._store.advance(job.id, done, expected)
                 return False
             case ("done", str(output), bool(complete)):
-                self._store.end(job.id, DONE, output=output, complete=complete)
+                if self._store.end(job.id, DONE, output=output, complete=complete) and job.target is not None:
+                    log.info("%s: done", job.target)
                 self._ended()
             case ("failed", str(error)):
                 self._fail(job, error)

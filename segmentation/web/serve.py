@@ -88,18 +88,31 @@ def serve(settings: Settings, started: Callable[[str], None]) -> None:
         timeout_graceful_shutdown=1,  # streams of events have no end of their own
     )
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    started(f"http://{host}:{listening.getsockname()[1]}/")
-    uvicorn.Server(config).run(sockets=[listening])
+    _AnnouncedServer(config, lambda: started(f"http://{host}:{listening.getsockname()[1]}/")).run(sockets=[listening])
 
 
 def _check_watched(folder: Path, to: Path) -> None:
     """Makes the folder for outputs. Raises `ConfigError`."""
     if not folder.is_dir():
         raise ConfigError(f"watch {folder}: is no folder")
+    if to.resolve() == folder.resolve():
+        raise ConfigError(f"to {to}: is the folder of --watch itself, where outputs would be inputs; name another one")
     try:
         to.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
         raise ConfigError(f"to {to}: can't be made ({one_line(exc)})") from exc
+
+
+class _AnnouncedServer(uvicorn.Server):
+    """Calls `begun` once it answers requests and signals."""
+
+    def __init__(self, config: uvicorn.Config, begun: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._begun = begun
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._begun()
 
 
 class _Protocol(H11Protocol):

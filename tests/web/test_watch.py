@@ -1,12 +1,14 @@
 """A watched folder: which files become jobs, when, and how often. The clock is the test's."""
 
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from numbered import numbered
+from program import cli
 from served import Served
 
 from segmentation.web.store import FAILED, QUEUED, Store
@@ -87,6 +89,19 @@ def test_outputs_have_the_names_of_the_commands(
     (refused,) = (job for job in store.jobs() if job.state == FAILED)
     assert refused.name == "theirs.mp4" and "exists already" in (refused.error or "")
     assert [record.getMessage() for record in caplog.records] == [refused.error]
+
+
+def test_outputs_go_to_another_folder(tmp_path: Path) -> None:
+    done = cli("serve", "--port", "0", "--work", tmp_path / "work", "--watch", tmp_path, "--to", f"{tmp_path}/.")
+    assert done.returncode == 2 and "is the folder of --watch itself" in done.stderr
+    assert done.stderr.count("\n") == 1 and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_the_usual_end(number: signal.Signals, tmp_path: Path) -> None:
+    with Served(tmp_path / "work") as served:
+        served.process.send_signal(number)
+        assert served.process.communicate()[1] == "" and served.process.returncode == 0
 
 
 @pytest.mark.slow

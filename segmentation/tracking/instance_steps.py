@@ -65,7 +65,8 @@ def _anonymizing(
     if not config.covers_boxes:
         return [], [CoverMasks(info, transfer)]
     kinds = {one.kind for one in config.further}
-    before: list[MaskStep] = [JoinBoxes(config, transfer)] if kinds else []
+    masks = {"people"} if any(one.kind == "heads" for one in config.covered) else {"people", BODIES}
+    before: list[MaskStep] = [JoinBoxes(config, transfer)] if kinds - masks else []
     if info.live is None:  # what is wrongly torn live is not to be mended
         before.append(Shots(info, pix_fmt, transfer, gpu))
     ahead = LOOK_AHEAD if info.live is None else config.live_look_ahead

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import chain, count, islice
 from typing import TypeAlias
 
 import cv2
@@ -36,7 +36,6 @@ _UNTRACKED = -1  # ids from there down are of boxes without a track
 
 _OUTLINE = 2  # pixels around an ellipse's axes that its outline may touch
 
-Masks: TypeAlias = NDArray[np.float32]
 _Ellipse: TypeAlias = tuple[tuple[float, float], tuple[float, float]]  # center and axes, x and y each, in pixels
 
 
@@ -161,45 +160,52 @@ class CoverMasks:
 
     def __call__(self, batches: Iterator[MaskedBatch]) -> Iterator[MaskedBatch]:
         self._transfer.enter()
-        waiting: deque[tuple[MaskedBatch, Masks]] = deque()
-        earlier: Masks | None = None
+        waiting: deque[MaskedBatch] = deque()
+        earlier: list[Array] = []
         for batch in batches:
-            waiting.append((batch, np.array(batch.host_masks(self._transfer))))
-            while waiting and (not self._wait or sum(len(one) for _, one in waiting) - len(waiting[0][1]) >= _AROUND):
+            waiting.append(batch)
+            while waiting and (not self._wait or sum(map(len, waiting)) - len(waiting[0]) >= _AROUND):
                 grown, earlier = self._first_of(waiting, earlier)
                 yield grown
         while waiting:
             grown, earlier = self._first_of(waiting, earlier)
             yield grown
 
-    def _first_of(self, waiting: deque[tuple[MaskedBatch, Masks]], earlier: Masks | None) -> tuple[MaskedBatch, Masks]:
+    def _first_of(self, waiting: deque[MaskedBatch], earlier: list[Array]) -> tuple[MaskedBatch, list[Array]]:
         """Takes the first batch out. Returns it with its grown masks, and its last masks for the next one."""
-        batch, masks = waiting.popleft()
-        earlier = masks[:0] if earlier is None else earlier
-        later = np.concatenate([masks[:0], *(following for _, following in waiting)])[:_AROUND]
-        grown = in_memory(around(earlier, masks, later), batch.masks, self._transfer)
-        return replace(batch, masks=grown), np.concatenate([earlier, masks])[-_AROUND:]
+        batch = waiting.popleft()
+        later = list(islice(chain.from_iterable(map(_alone, waiting)), _AROUND))
+        grown = around(earlier, batch.masks[: len(batch)], later, self._transfer)
+        return replace(batch, masks=grown), [*earlier, *_alone(batch)][-_AROUND:]
 
 
-def around(earlier: Masks, masks: Masks, later: Masks) -> Masks:
+def _alone(batch: MaskedBatch) -> list[Array]:
+    """Returns each mask of a batch as one of (1, h, w)."""
+    return [batch.masks[row : row + 1] for row in range(len(batch))]
+
+
+def around(earlier: Sequence[Array], masks: Array, later: Sequence[Array], transfer: Transfer) -> Array:
     """Returns masks (N, h, w) that hold those of up to `_AROUND` frames before and after, grown on all sides."""
-    line = np.concatenate([earlier, masks, later])
-    first, height = len(earlier), masks.shape[1]
-    reach = max(1, round(_GROWTH * height))
-    kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * reach + 1, 2 * reach + 1))
-    rows = range(first, first + len(masks))
+    first, count = len(earlier), len(masks)
+    reach = max(1, round(_GROWTH * masks.shape[1]))
+    kernel = np.asarray(cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * reach + 1, 2 * reach + 1)), np.uint8)
+    rows = range(first, first + count)
+    if not isinstance(masks, np.ndarray):
+        from segmentation.tracking.anonymize import cuda_cover  # needs PyTorch
+
+        with transfer.on_stream():
+            return cuda_cover.around([*earlier, masks, *later], rows, _AROUND, kernel)
+    line = np.concatenate([*earlier, masks, *later])
     highest = [line[max(0, row - _AROUND) : row + _AROUND + 1].max(axis=0) for row in rows]
     grown = np.stack([cv2.dilate(one, kernel) for one in highest]).astype(np.float32)
-    grown[np.isnan(line[first : first + len(masks)]).any(axis=(1, 2))] = np.nan  # a comparison may lose it
+    grown[np.isnan(masks).any(axis=(1, 2))] = np.nan  # a comparison may lose it
     return grown
 
 
 def cover_alone(batch: MaskedBatch, transfer: Transfer) -> MaskedBatch:
     """Returns the batch of a picture with masks that cover what was found in it, without frames around."""
     if batch.instances is None:
-        masks = batch.host_masks(transfer)
-        grown = around(masks[:0], masks, masks[:0])
-        return replace(batch, masks=in_memory(grown, batch.masks, transfer))
+        return replace(batch, masks=around([], batch.masks[: len(batch)], [], transfer))
     places = [[(one, MARGIN) for one in frame.instances] for frame in batch.instances]
     return _drawn(batch, places, transfer)
 

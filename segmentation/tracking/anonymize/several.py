@@ -14,7 +14,7 @@ from segmentation.frames import MaskedBatch, Transfer, VideoInfo
 from segmentation.frames.instances import MOST, Box, FrameInstances, Instance, box_pixels
 from segmentation.options.anonymize import BODIES
 from segmentation.options.config import SURE_COVER, Config
-from segmentation.tracking.anonymize.cover import CoverMasks, cover_alone, in_memory
+from segmentation.tracking.anonymize.cover import CoverMasks, cover_alone
 from segmentation.tracking.anonymize.heads import LABEL, heads_in
 from segmentation.tracking.tracker import SURE
 
@@ -86,13 +86,20 @@ class BareHeads:
 
 def with_people(batch: MaskedBatch, people: MaskedBatch, transfer: Transfer) -> MaskedBatch:
     """Returns a batch whose masks hold those of `people` too, which may be of another size."""
-    masks = batch.host_masks(transfer).copy()
+    masks, covers = batch.masks[: len(batch)], people.masks[: len(people)]
+    if not isinstance(masks, np.ndarray):
+        from segmentation.tracking.anonymize import cuda_cover  # needs PyTorch
+
+        there = transfer.rows(covers, "cuda", len(people))
+        with transfer.on_stream():
+            return replace(batch, masks=cuda_cover.with_people(masks, there, SURE_COVER))
+    masks = masks.copy()
     height, width = masks.shape[1:]
     for mask, person in zip(masks, people.host_masks(transfer), strict=True):
         mask[cv2.resize(person, (width, height), interpolation=cv2.INTER_LINEAR) > SURE_COVER] = 1
         if np.isnan(person).any():  # no mask at all: everything is covered
             mask[:] = np.nan
-    return replace(batch, masks=in_memory(masks, batch.masks, transfer))
+    return replace(batch, masks=masks)
 
 
 def cover_picture(batch: MaskedBatch, config: Config, transfer: Transfer) -> MaskedBatch:

@@ -81,6 +81,7 @@ def measure(options: argparse.Namespace, count: int, folder: Path) -> Figures:
     settings = {"model": options.model, "interval": options.interval, "overwrite": True, "max_delay": options.max_delay}
     settings |= {"low_delay": options.low_delay, "max_interval": options.max_interval, "encode": options.encode}
     settings |= {"decode": options.decode, "track": options.track, "batch_size": options.batch_size}
+    settings |= {"anonymize": options.anonymize}
     settings |= {} if options.models is None else pipelines(options.models)[THREE]
 
     def outputs(number: int) -> Figures:
@@ -201,6 +202,7 @@ def main() -> None:
     one.add_argument("--model", default="person")
     one.add_argument("--models", type=Path, help="folder of the two networks of faces, which look at people then")
     one.add_argument("--track")
+    one.add_argument("--anonymize", help="as the program takes it")
     one.add_argument("--decode", help="as the program takes it: live or live-nvdec")
     one.add_argument("--batch-size", type=int, help="as the program takes it")
     one.add_argument("--encode", help="as the program takes it")

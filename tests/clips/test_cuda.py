@@ -423,7 +423,8 @@ def test_memory_stays_level_from_epoch_to_epoch(dataset: ClipDataset) -> None:
         torch.cuda.empty_cache()  # of blocks, too, that a stream was reading at the end
         used.append(torch.cuda.memory_allocated())
         free.append(torch.cuda.mem_get_info()[0])
-    assert len(set(used[1:])) == 1, used
+    # A thread of the loader may hold its last block when it is asked. What leaks is missing ever after.
+    assert min(used[3:]) <= min(used[1:3]), used
     assert free[2] - free[-1] < 64 << 20, free  # of the decoders too
 
 

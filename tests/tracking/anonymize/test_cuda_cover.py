@@ -50,6 +50,13 @@ def batches(masks: NDArray[np.float32], side: str | None, length: int) -> list[M
         frames = tuple(Frame(planes=(), pts=first + row, duration=1) for row in range(len(part)))
         there: Any = part.copy() if side is None else torch.from_numpy(part.copy()).to(gpu_of(side).device)
         made.append(MaskedBatch(frames=FrameBatch(frames=frames, index=first), masks=there))
+    return finished(made)
+
+
+def finished(made: Any) -> Any:
+    """Returns what was made, once it is there: it is read on another stream than the one that makes it."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
     return made
 
 
@@ -67,11 +74,12 @@ def test_masks_of_people_grow_alike(side: str, length: int, monkeypatch: pytest.
     transfer, masks = transfer_of(side), noise(COUNT, SIZE, 1)
     here = [batch.masks for batch in CoverMasks(INFO, HostTransfer())(iter(batches(masks, None, length)))]
     monkeypatch.setattr(transfer._gpu, "download", None)
-    there = [batch.masks for batch in CoverMasks(INFO, transfer)(iter(batches(masks, side, length)))]
+    there = finished([batch.masks for batch in CoverMasks(INFO, transfer)(iter(batches(masks, side, length)))])
     assert all(isinstance(one, torch.Tensor) for one in there)
     assert_alike(torch.cat(there), np.concatenate(here))
     picture = next(iter(batches(masks[:2], side, 2)))
-    assert_alike(cover_alone(picture, transfer).masks, cover_alone(*batches(masks[:2], None, 2), HostTransfer()).masks)
+    alone = finished(cover_alone(picture, transfer).masks)
+    assert_alike(alone, cover_alone(*batches(masks[:2], None, 2), HostTransfer()).masks)
 
 
 @pytest.mark.parametrize("size", [SIZE, (61, 240), (360, 640)])
@@ -86,13 +94,14 @@ def test_people_join_other_covers_alike(side: str, size: tuple[int, int], monkey
 
     here = with_people(*both(None), HostTransfer()).masks
     monkeypatch.setattr(transfer._gpu, "download", None)
-    there = with_people(*both(side), transfer).masks
+    there = finished(with_people(*both(side), transfer).masks)
     assert isinstance(there, torch.Tensor)
     known = ~np.isnan(here).any(axis=(1, 2))
     assert (there.isnan().any(2).any(1).cpu().numpy() == ~known).all() and known.sum() == COUNT - 2
     assert (there.cpu().numpy()[known] != here[known]).mean() < 1e-4, "values at the threshold are rounded"
     on_host = replace(both(side)[1], masks=people)  # a network without an implementation on the GPU
-    np.testing.assert_array_equal(with_people(both(side)[0], on_host, transfer).masks.cpu(), there.cpu())
+    again = finished(with_people(both(side)[0], on_host, transfer).masks)
+    np.testing.assert_array_equal(again.cpu(), there.cpu())
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -103,7 +112,7 @@ def test_the_step_takes_people_from_the_second_network(side: str, monkeypatch: p
     def covered(side: str | None, transfer: Any) -> list[Any]:
         pairs = zip(batches(nobody, side, 4), batches(people, side, 4), strict=True)
         step = CoverPeople(config, INFO, transfer)
-        return [batch.masks for batch in step(replace(one, further=(other,)) for one, other in pairs)]
+        return finished([batch.masks for batch in step(replace(one, further=(other,)) for one, other in pairs)])
 
     here = covered(None, HostTransfer())
     monkeypatch.setattr(transfer._gpu, "download", None)

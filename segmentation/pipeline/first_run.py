@@ -22,5 +22,6 @@ def begin_kernels(plan: Plan, info: VideoInfo, config: Config, index: int) -> No
     programs = [Program(arch, FRAMES, FORMATS[plan.pix_fmt], shown) for shown in {UPRIGHT, info.orientation}]
     others: list[KernelSource] = [MASKS]
     others += [PROPAGATION] if config.interval else []
-    others += {"torch-fp16": [*DEPTHWISE.values()], "torch-instances": [INSTANCES]}.get(infer, [])
+    plain = [source for form, source in DEPTHWISE.items() if form.pool == 1]  # the others are of networks of faces
+    others += {"torch-fp16": plain, "torch-instances": [INSTANCES]}.get(infer, [])
     begin_compiling([*programs, *(Program(arch, source, FORMATS["yuv420p"]) for source in others)])

@@ -8,20 +8,26 @@ from host_kernels import HostKernels
 
 from segmentation.frames import FORMATS
 from segmentation.frames.orientation import UPRIGHT
-from segmentation.stages.inference.compiler import conv_fusion
-from segmentation.stages.inference.compiler.depthwise import launched
-from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, Form
+from segmentation.gpu.kernels import KernelSource
+from segmentation.stages.inference.compiler import conv_fusion, depthwise, stem
+from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, STEM, LayerForm
 
 
 def run_fused_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stand-ins for cuDNN's two functions, which know no CPU, and our kernel compiled for the host."""
+    """Stand-ins for cuDNN's two functions, which know no CPU, and our kernels compiled for the host."""
 
-    def on_host(x: Any, taps: Any, bias: Any, form: Form, *how: Any) -> Any:
-        kernels: Any = HostKernels(DEPTHWISE[form], FORMATS["yuv420p"], UPRIGHT)
-        return launched(kernels, x, taps, bias, form, *how)
+    def kernels(source: KernelSource) -> Any:
+        return HostKernels(source, FORMATS["yuv420p"], UPRIGHT)
 
-    monkeypatch.setattr(conv_fusion, "depthwise", on_host)
-    monkeypatch.setattr(conv_fusion, "_OURS", (*conv_fusion._OURS, conv_fusion.depthwise))
+    def of_each_channel(x: Any, taps: Any, bias: Any, form: LayerForm, *how: Any) -> Any:
+        return depthwise.launched(kernels(DEPTHWISE[form]), x, taps, bias, form, *how)
+
+    def of_the_picture(*given: Any) -> Any:
+        return stem.launched(kernels(STEM), *given)
+
+    monkeypatch.setattr(conv_fusion, "depthwise", of_each_channel)
+    monkeypatch.setattr(conv_fusion, "stem", of_the_picture)
+    monkeypatch.setattr(conv_fusion, "_OURS", (*conv_fusion._OURS, of_each_channel, of_the_picture))
     monkeypatch.setattr(torch, "cudnn_convolution_relu", lambda x, w, *how: torch.conv2d(x, w, *how).relu())
     monkeypatch.setattr(
         torch, "cudnn_convolution_add_relu", lambda x, w, z, alpha, *how: (torch.conv2d(x, w, *how) + alpha * z).relu()

@@ -7,6 +7,7 @@ less is time less, whatever it computes.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -19,16 +20,20 @@ from segmentation.stages.inference.compiler.fx_nodes import (
     CONVERSION,
     CONVOLUTION,
     MEAN,
+    POOL,
     RELU,
     SUM,
+    UPSAMPLING,
     Convolution,
     Pair,
     add_constant,
     convolution,
     is_product,
 )
-from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, EIGHT
+from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, EIGHT, PLANES, SIDE, STRIDE, LayerForm
 from segmentation.stages.inference.compiler.pointwise import pointwise, pointwise_into
+from segmentation.stages.inference.compiler.stem import stem
+from segmentation.stages.inference.compiler.stem import taps_of as stem_taps
 
 
 def convolution_relu(
@@ -59,8 +64,17 @@ def result_shape(x: torch.Tensor, weight: torch.Tensor, stride: Pair, padding: P
     return len(x), len(weight), *((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in sizes)
 
 
+_HALVING = [[2, 2], [2, 2], [0, 0], [1, 1], False]  # a pool's size, stride, padding, dilation, and whether it rounds up
 # They return memory of their own, or that of a sum that nobody reads any more.
-_OURS = CONVOLUTION, SUM, depthwise, convolution_relu, pointwise, pointwise_into
+_OURS = CONVOLUTION, SUM, stem, depthwise, convolution_relu, pointwise, pointwise_into
+
+
+def sum_with_doubled(x: torch.Tensor, small: torch.Tensor) -> torch.Tensor:
+    """Returns x (N, C, 2h, 2w) and small (N, C, h, w), each place of which counts for 2 x 2, added, channels last."""
+    count, channels, height, width = small.shape
+    places = x.permute(0, 2, 3, 1).reshape(count, height, 2, width, 2, channels)
+    total = places + small.permute(0, 2, 3, 1).reshape(count, height, 1, width, 1, channels)
+    return total.view(count, 2 * height, 2 * width, channels).permute(0, 3, 1, 2)
 
 
 def fuse(net: GraphModule) -> None:
@@ -71,6 +85,7 @@ def fuse(net: GraphModule) -> None:
     """
     carry_biases(net)
     for step in (
+        _replace_stem,
         _reorder_input,
         _drop_mean,
         _replace_depthwise,
@@ -78,16 +93,31 @@ def fuse(net: GraphModule) -> None:
         _replace_relu,
         _replace_sum,
         _replace_pointwise,
+        _add_doubled,
     ):
         for node in list(net.graph.nodes):
             step(net, node)
     net.recompile()
 
 
+def _replace_stem(net: GraphModule, node: Node) -> None:
+    """Replaces the first convolution, the conversion before it and the bounds behind it by our kernel."""
+    found = convolution(net, node)
+    if found is None or not _is_stem(*found):
+        return
+    how, weight = found
+    bounds = _bounds(_only_user(node))
+    last = _only_user(node) if bounds else node
+    taps, bias = _parameters(net, node, stem_taps(weight), how.bias)
+    picture = how.x.all_input_nodes[0]
+    _replace(net, last, stem, (picture, taps, bias, how.padding[0], bounds or UNBOUNDED), node)
+    if not how.x.users:
+        net.graph.erase_node(how.x)
+
+
 def _reorder_input(net: GraphModule, node: Node) -> None:
     """Lets the conversion of the input to FP16 also make it channels last, which else the first convolution does."""
-    from_input = node.target is CONVERSION and [source.op for source in node.all_input_nodes] == ["placeholder"]
-    if from_input and not node.kwargs and all(user.target is CONVOLUTION for user in node.users):
+    if _is_conversion(node) and all(user.target is CONVOLUTION for user in node.users):
         node.kwargs = {"memory_format": torch.channels_last}
 
 
@@ -101,19 +131,26 @@ def _drop_mean(net: GraphModule, node: Node) -> None:
 
 
 def _replace_depthwise(net: GraphModule, node: Node) -> None:
-    """Replaces a convolution of each channel by itself, and the ReLU or the clip behind it, if any, by our kernel."""
+    """Replaces a convolution of each channel by itself, the bounds and the pool behind it, if any, by our kernel."""
     found = convolution(net, node)
     if found is None or not _is_depthwise(*found):
         return
     how, weight = found
-    followers = list(node.users)
-    bounds = _bounds(followers[0]) if len(followers) == 1 else None
-    last = followers[0] if bounds else node
+    form = LayerForm(weight.shape[-1], how.stride[0], how.dilation[0])
+    bounds = _bounds(_only_user(node))
+    clipped = _only_user(node) if bounds else node
+    pooled = form._replace(pool=2)
+    last = _only_user(clipped) if pooled in DEPTHWISE and _halves(_only_user(clipped)) else clipped
+    taps, bias = _parameters(net, node, taps_of(weight), how.bias)
+    given = how.x, taps, bias, form if last is clipped else pooled, how.padding[0], bounds or UNBOUNDED
+    _replace(net, last, depthwise, given, clipped, node)
+
+
+def _parameters(net: GraphModule, node: Node, taps: torch.Tensor, bias: Node | None) -> tuple[Node, Node]:
+    """Returns constants for one of our kernels in the place of `node`: taps (..., C), and biases (C,)."""
     with net.graph.inserting_before(node):
-        taps = add_constant(net, f"{node.name}_taps", taps_of(weight))
-        bias = how.bias or add_constant(net, f"{node.name}_no_bias", weight.new_zeros(len(weight)))
-    form = weight.shape[-1], how.stride[0], how.dilation[0]
-    _replace(net, last, depthwise, (how.x, taps, bias, form, how.padding[0], bounds or UNBOUNDED), node)
+        zeros = taps.new_zeros(taps.shape[-1])
+        return add_constant(net, f"{node.name}_taps", taps), bias or add_constant(net, f"{node.name}_no_bias", zeros)
 
 
 def _clip_when_read(net: GraphModule, node: Node) -> None:
@@ -160,6 +197,14 @@ def _replace_pointwise(net: GraphModule, node: Node) -> None:
         node.target, node.args = pointwise, found[0][:3]
 
 
+def _add_doubled(net: GraphModule, node: Node) -> None:
+    """Replaces a sum with a picture of twice the size by one that reads the smaller one."""
+    for own, added in _terms(node):
+        if _doubled(own):
+            _replace(net, node, sum_with_doubled, (added, own.args[0]), own)
+            return
+
+
 def _replace(net: GraphModule, last: Node, call: object, arguments: tuple[object, ...], *before: Node) -> None:
     """Puts a call in the place of `last`, and drops the nodes `before` it, which nothing else reads, in that order."""
     with net.graph.inserting_after(last):
@@ -177,6 +222,22 @@ def _terms(node: Node) -> tuple[tuple[Node, Node], ...]:
     return (terms[0], terms[1]), (terms[1], terms[0])
 
 
+def _only_user(node: Node) -> Node:
+    """Returns the node that alone reads another; that one itself where none or several do."""
+    return next(iter(node.users)) if len(node.users) == 1 else node
+
+
+def _halves(node: Node) -> bool:
+    """Returns whether a node keeps the highest of each 2 x 2 places."""
+    how = [list(one) if isinstance(one, Sequence) else one for one in node.args[1:]]
+    return node.target is POOL and not node.kwargs and len(how) > 1 and how == _HALVING[: len(how)]
+
+
+def _doubled(node: Node) -> bool:
+    """Returns whether a node repeats each place in 2 x 2, without being read elsewhere."""
+    return node.target is UPSAMPLING and len(node.users) == 1 and tuple(node.args[1:]) == (None, [2.0, 2.0])
+
+
 def _bounds(node: Node) -> Bounds | None:
     """Returns what a node brings the values within that it is given, `None` if it does something else."""
     if node.target is RELU:
@@ -185,6 +246,25 @@ def _bounds(node: Node) -> Bounds | None:
         low, high = cast("Bounds", node.args[1:])
         return float(low), float(high)
     return None
+
+
+def _is_conversion(node: Node) -> bool:
+    """Returns whether a node brings the network's input to another type, and does no more."""
+    return node.target is CONVERSION and not node.kwargs and [one.op for one in node.all_input_nodes] == ["placeholder"]
+
+
+def _is_stem(how: Convolution, weight: torch.Tensor) -> bool:
+    """Returns whether a convolution is the first one, of a picture and in FP16, that our kernel can do."""
+    count, *form = weight.shape
+    return (
+        weight.dtype is torch.float16
+        and form == [PLANES, SIDE, SIDE]
+        and count % EIGHT == 0
+        and (*how.stride, *how.dilation, how.groups) == (STRIDE, STRIDE, 1, 1, 1)
+        and not isinstance(how.padding, str)
+        and how.padding[0] == how.padding[-1]
+        and _is_conversion(how.x)
+    )
 
 
 def _is_depthwise(how: Convolution, weight: torch.Tensor) -> bool:
@@ -197,7 +277,7 @@ def _is_depthwise(how: Convolution, weight: torch.Tensor) -> bool:
         and count % EIGHT == 0
         and not isinstance(how.padding, str)
         and all(pair[0] == pair[-1] for pair in ((height, width), how.stride, how.padding, how.dilation))
-        and (height, how.stride[0], how.dilation[0]) in DEPTHWISE
+        and LayerForm(height, how.stride[0], how.dilation[0]) in DEPTHWISE
     )
 
 

@@ -9,7 +9,7 @@ import torch
 
 from segmentation.gpu.kernels import Kernels
 from segmentation.stages.inference.compiler.cuda_graph import kernels_on
-from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, EIGHT, WIDE, Form
+from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, EIGHT, WIDE, LayerForm
 
 Bounds = tuple[float, float]  # least and most
 UNBOUNDED = -math.inf, math.inf
@@ -24,13 +24,14 @@ def depthwise(
     x: torch.Tensor,
     taps: torch.Tensor,
     bias: torch.Tensor,
-    form: Form,
+    form: LayerForm,
     padding: int,
     bounds: Bounds,
     limit: float = math.inf,
 ) -> torch.Tensor:
     """Returns the convolution of x (N, C, H, W), float16, brought within `bounds`, channels last.
 
+    With `form.pool` it is the highest of each square of so many rows and columns; those that fill none are left out.
     Values of x above `limit` count as `limit`. `taps` are those of `taps_of`, `bias` is (C,), both float16. C is a
     multiple of `EIGHT`, `form` a key of `DEPTHWISE`. Sums are in FP32.
     """
@@ -42,18 +43,18 @@ def launched(
     x: torch.Tensor,
     taps: torch.Tensor,
     bias: torch.Tensor,
-    form: Form,
+    form: LayerForm,
     padding: int,
     bounds: Bounds,
     limit: float = math.inf,
 ) -> torch.Tensor:
     """Queues the kernel; see `depthwise`."""
-    side, stride, dilation = form
     count, channels, height, width = x.shape
-    rows, columns = ((size + 2 * padding - dilation * (side - 1) - 1) // stride + 1 for size in (height, width))
+    reach = form.dilation * (form.side - 1) + 1 - 2 * padding
+    rows, columns = (((size - reach) // form.stride + 1) // form.pool for size in (height, width))
     given = x.permute(0, 2, 3, 1).contiguous()  # no copy of what is channels last already
     out = torch.empty((count, rows, columns, channels), dtype=x.dtype, device=x.device)
-    size = (channels // EIGHT * -(-columns // WIDE), rows, count)
+    size = (channels // EIGHT * -(-columns * form.pool // WIDE), rows, count)
     shape = channels, width, height, columns, rows, padding
     kernels("depthwise", size, given, taps, bias, out, *shape, *map(np.float32, (*bounds, limit)))
     return out.permute(0, 3, 1, 2)

@@ -14,21 +14,23 @@ from segmentation.stages.inference.compiler.fx_nodes import (
     CLIPS,
     CONVERSION,
     CONVOLUTION,
+    POOL,
     RELU,
     SUM,
+    UPSAMPLING,
     Convolution,
     add_constant,
     constant,
     convolution,
     is_pointwise,
 )
-from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, EIGHT
+from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, EIGHT, LayerForm
 
 _aten = torch.ops.aten
 _SLICE = _aten.slice.Tensor
 _SHAPES = _aten.cat.default, _aten.permute.default, _aten.reshape.default
-_POOLS = _aten.max_pool2d.default, _aten.upsample_nearest2d.vec
-KNOWN = {CONVOLUTION, RELU, SUM, *CLIPS, *_SHAPES, *_POOLS, _aten.sigmoid.default}  # that need no more than FP16
+# That need no more than FP16.
+KNOWN = {CONVOLUTION, RELU, SUM, *CLIPS, *_SHAPES, POOL, UPSAMPLING, _aten.sigmoid.default}
 
 
 _Layer = tuple[torch.Tensor, torch.Tensor]  # weights and biases
@@ -70,7 +72,7 @@ def _head(net: GraphModule, node: Node) -> _Head | None:
     if point is None or depth is None or len(node.users) != 1 or not is_pointwise(*point):
         return None
     weight, (after, taps) = point[1], depth
-    form = taps.shape[-1], after.stride[0], after.dilation[0]
+    form = LayerForm(taps.shape[-1], after.stride[0], after.dilation[0])
     if len(weight) % EIGHT == 0 or not len(weight) == after.groups == len(taps) or form not in DEPTHWISE:
         return None
     layers = _layer(net, *point), _layer(net, *depth)

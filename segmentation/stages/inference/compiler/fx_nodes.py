@@ -13,6 +13,8 @@ CONVOLUTION = torch.ops.aten.conv2d.default
 RELU = torch.ops.aten.relu.default
 CLIPS = torch.ops.aten.hardtanh.default, torch.ops.aten.clamp.default
 SUM = torch.ops.aten.add.Tensor
+POOL = torch.ops.aten.max_pool2d.default
+UPSAMPLING = torch.ops.aten.upsample_nearest2d.vec
 MEAN = torch.ops.aten.mean.dim
 CONVERSION = torch.ops.aten.to.dtype
 

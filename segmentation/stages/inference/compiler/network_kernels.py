@@ -1,20 +1,44 @@
 """Names the kernels that a network's layers run, and those that read the outputs of networks of single things."""
 
+from typing import NamedTuple
+
 from segmentation.frames.instances import EDGE, MOST
 from segmentation.gpu.kernels import KernelSource
 
-Form = tuple[int, int, int]  # of a convolution of each channel by itself: side, stride and dilation
+
+class LayerForm(NamedTuple):
+    """The form of a convolution of each channel by itself, and of the squares of which the highest place is kept."""
+
+    side: int
+    stride: int
+    dilation: int
+    pool: int = 1
+
+
 EIGHT, WIDE = 8, 4  # channels, 16 bytes, and places beside each other that a thread makes
-_FORMS = (3, 1, 1), (3, 2, 1), (3, 1, 2), (5, 1, 1), (5, 2, 1)
+_FORMS = (
+    LayerForm(3, 1, 1),
+    LayerForm(3, 2, 1),
+    LayerForm(3, 1, 2),
+    LayerForm(5, 1, 1),
+    LayerForm(5, 2, 1),
+    LayerForm(3, 1, 1, pool=2),
+)
+_HALF = "stages/inference/compiler/half.cu"
 
 
-def _depthwise(form: Form) -> KernelSource:
-    constants = ("EIGHT", EIGHT), ("WIDE", WIDE), *zip(("SIDE", "STRIDE", "DILATION"), form, strict=True)
-    return KernelSource(files=("stages/inference/compiler/depthwise.cu",), constants=constants)
+def _depthwise(form: LayerForm) -> KernelSource:
+    constants = ("EIGHT", EIGHT), ("WIDE", WIDE), *((name.upper(), value) for name, value in form._asdict().items())
+    return KernelSource(files=(_HALF, "stages/inference/compiler/depthwise.cu"), constants=constants)
 
 
 # A program for each form: all in one take as long to compile as all one behind the other.
-DEPTHWISE: dict[Form, KernelSource] = {form: _depthwise(form) for form in _FORMS}
+DEPTHWISE: dict[LayerForm, KernelSource] = {form: _depthwise(form) for form in _FORMS}
+PLANES, SIDE, STRIDE = 3, 3, 2  # of a network's first convolution
+STEM = KernelSource(
+    files=(_HALF, "stages/inference/compiler/stem.cu"),
+    constants=(("EIGHT", EIGHT), ("WIDE", WIDE), ("PLANES", PLANES), ("SIDE", SIDE), ("STRIDE", STRIDE)),
+)
 
 MOST_COMPARED = 1024  # proposals of a picture among which non-maximum suppression chooses: those of the highest scores
 PROTOTYPES = 32  # of masks: YOLO's number

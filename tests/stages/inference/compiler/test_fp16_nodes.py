@@ -14,9 +14,9 @@ from host_fusion import run_fused_on_the_host  # noqa: E402
 from segmentation import Config  # noqa: E402
 from segmentation.models.model import load_model  # noqa: E402
 from segmentation.stages.inference.compiler import conv_fusion  # noqa: E402
-from segmentation.stages.inference.compiler.conv_fusion import convolution_relu, fuse  # noqa: E402
+from segmentation.stages.inference.compiler.conv_fusion import fuse, sum_with_doubled  # noqa: E402
 from segmentation.stages.inference.compiler.fp16_nodes import in_fp16  # noqa: E402
-from segmentation.stages.inference.compiler.fx_nodes import CONVOLUTION  # noqa: E402
+from segmentation.stages.inference.compiler.fx_nodes import CONVERSION, CONVOLUTION, POOL, SUM, UPSAMPLING  # noqa: E402
 from segmentation.stages.inference.compiler.pointwise import pointwise  # noqa: E402
 from segmentation.stages.inference.compiler.recorded import record  # noqa: E402
 from segmentation.stages.inference.instances import fixed_batch  # noqa: E402
@@ -26,7 +26,7 @@ OF_EACH = {"padding": 1, "groups": 16}
 
 
 class Boxes(torch.nn.Module):
-    """A network as YuNet is: pooled convolutions, and heads for scores and for boxes."""
+    """A network as YuNet is: pooled convolutions, two sizes that are added, and heads for scores and for boxes."""
 
     def __init__(self, scale: float = 1.0, heads: tuple[int, ...] = (1, 4, 1)) -> None:
         super().__init__()
@@ -34,6 +34,7 @@ class Boxes(torch.nn.Module):
         self.first = torch.nn.Conv2d(3, 16, 3, stride=2, padding=1)
         self.point, self.depth = torch.nn.Conv2d(16, 16, 1), torch.nn.Conv2d(16, 16, 3, **OF_EACH)
         pairs = ((torch.nn.Conv2d(16, n, 1), torch.nn.Conv2d(n, n, 3, padding=1, groups=n)) for n in heads)
+        self.below = torch.nn.Conv2d(16, 16, 1)
         self.heads = torch.nn.ModuleList(torch.nn.Sequential(*pair) for pair in pairs)
         self.first.weight.data *= scale
         self.eval()
@@ -41,6 +42,8 @@ class Boxes(torch.nn.Module):
     def forward(self, x: Any) -> list[Any]:
         x = torch.relu(self.depth(self.point(torch.relu(self.first(x)))))
         x = torch.max_pool2d(x, [2, 2], [2, 2])
+        below = torch.max_pool2d(self.below(x), [2, 2], [2, 2])
+        x = torch.nn.functional.interpolate(below, scale_factor=2.0, mode="nearest") + x
         found = [head(x).permute(0, 2, 3, 1).reshape(len(x), -1, head[0].out_channels) for head in self.heads]
         return [found[0].sigmoid(), *found[1:]]
 
@@ -69,8 +72,9 @@ def test_outputs_stay_and_narrow_heads_are_one(heads: tuple[int, ...], monkeypat
             torch.testing.assert_close(one.float(), wanted, rtol=5e-3, atol=5e-3)
     wide = sum(count % 8 == 0 for count in heads)
     kinds = calls(half)
-    assert kinds[convolution_relu] == 1 and not kinds[CONVOLUTION]
-    assert kinds[pointwise] == kinds[conv_fusion.depthwise] == 1 + wide + 1
+    assert kinds[conv_fusion.stem] == 1 and not kinds[CONVERSION] and not kinds[CONVOLUTION]
+    assert kinds[pointwise] - 1 == kinds[conv_fusion.depthwise] == 1 + wide + 1
+    assert kinds[POOL] == kinds[sum_with_doubled] == 1 and not kinds[UPSAMPLING] and not kinds[SUM]
 
 
 def test_a_network_that_does_more_stays_as_it_is() -> None:

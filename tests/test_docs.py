@@ -44,3 +44,10 @@ def test_names_are_in_the_files_that_they_lead_to(path: Path) -> None:
 def test_the_changelog_begins_with_this_version_and_its_date() -> None:
     heading = re.search(r"^## (\S+) \((\d{4}-\d\d-\d\d)\)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
     assert heading is not None and heading[1] == __version__
+
+
+def test_the_manual_stays_short() -> None:
+    """At most 20,000 words for users, but for the tables that are made from the options."""
+    pages = (path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md"))
+    written = (re.sub(r"<!-- options: .*?<!-- /options -->", "", page, flags=re.S) for page in pages)
+    assert sum(len(page.split()) for page in written) <= 20_000

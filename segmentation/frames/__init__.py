@@ -258,7 +258,7 @@ class MaskedBatch:
     frames: FrameBatch
     masks: Array  # (N, h, w) float32 in 0..1, upright
     class_map: Array | None = None  # (N, h, w) uint8, upright: index into the kept classes, where it is asked for
-    instances: Sequence[FrameInstances] | None = None  # N, read on the host wherever the masks are; where asked for
+    instances: Sequence[FrameInstances] = ()  # N, read on the host wherever the masks are; none unless asked for
     # (N,) on the host, once the GPU has written it: whether the mask exceeds the threshold; `None` before that is known
     found: NDArray[np.bool_] | None = None
     unknown: NDArray[np.bool_] | None = None  # (N,) likewise: whether the network gave no mask, and all is covered
@@ -277,7 +277,7 @@ class MaskedBatch:
             frames=transfer.frames(self.frames, memory),
             masks=transfer.rows(self.masks, memory, count),
             class_map=None if self.class_map is None else transfer.rows(self.class_map, memory, count),
-            instances=self.instances if self.instances is None or memory == "cuda" else tuple(self.instances),
+            instances=self.instances if memory == "cuda" else tuple(self.instances),
             found=self.found,
             unknown=self.unknown,
             shots=self.shots,

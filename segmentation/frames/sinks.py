@@ -28,7 +28,7 @@ class FinishedBatch:
     masks: NDArray[np.float32] | None = None  # (N, h, w) as composited
     levels: NDArray[np.uint8] | None = None  # (N, h, w) as they are saved
     class_map: NDArray[np.uint8] | None = None  # (N, h, w)
-    instances: tuple[FrameInstances, ...] | None = None  # N
+    instances: tuple[FrameInstances, ...] = ()  # N, none where no sink reads them
     shots: tuple[int, ...] | None = None  # N, see `MaskedBatch`
     bare: tuple[tuple[Box, ...], ...] | None = None  # N, likewise
     thumbnails: NDArray[np.float32] | None = None  # (N, h, w), see `pipeline.thumbnails`

@@ -119,10 +119,10 @@ class CompositeStep:
         if self._monitor is not None:
             self._monitor.show(batch.frames[-1].planes, self._pix_fmt)
 
-    def _instances_read(self, batch: MaskedBatch) -> tuple[FrameInstances, ...] | None:
+    def _instances_read(self, batch: MaskedBatch) -> tuple[FrameInstances, ...]:
         """Returns the instances if a sink reads them: those without ids go to results alone."""
         read = self._config.results is not None or self._config.tracker is not None
-        return tuple(batch.instances) if read and batch.instances is not None else None
+        return tuple(batch.instances) if read else ()
 
     def _on_host(self, array: Array | None, count: int) -> NDArray[Any] | None:
         """Returns the first rows of an array on the host. The GPU may still be copying them."""

@@ -57,7 +57,7 @@ class FoundSink(Sink):
         self._above += int(batch.found.sum())
         self.unknown += 0 if batch.unknown is None else int(batch.unknown.sum())
         if self._keep is not None or self._labels or self._boxes:
-            for frame in batch.instances or ():
+            for frame in batch.instances:
                 self._look_at(frame)
 
     def finish(self, end: Fraction | None, *, fragment: bool = False) -> None:

@@ -105,7 +105,7 @@ class VideoOutput(Sink):
                     frames.memory == "host" and frames.ready is not None
                 ):  # the one place where the host waits for the GPU
                     self._clock.call("wait", frames, frames.ready.synchronize)
-                if self.marks is not None and batch.finished.instances is not None:
+                if self.marks is not None and batch.finished.instances:
                     on_host = transfer.frames(frames, "host")
                     frames = transfer.frames(self.marks.draw(on_host, batch.finished.instances), frames.memory)
                 self.messages.take(frames.frames)

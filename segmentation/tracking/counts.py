@@ -20,7 +20,6 @@ class CountSink(Sink):
     def write(self, batch: FinishedBatch) -> None:
         if batch.frames.repeated:  # while a live source is lost, nobody is known to have left
             return
-        assert batch.instances is not None
         self.latest = [self._counter.update(frame) for frame in batch.instances]
         self.total = self.latest[-1]
 

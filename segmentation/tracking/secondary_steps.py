@@ -87,7 +87,6 @@ class SecondaryInference:
         if self._gpu is not None:
             self._gpu.enter()
         for batch in batches:
-            assert batch.instances is not None
             times = [float(frame.pts * self._info.time_base) for frame in batch.frames.frames]
             answers = self._answers(batch.frames, batch.instances, times)
             yield replace(batch, instances=tuple(map(_with_children, batch.instances, answers)))

@@ -25,7 +25,7 @@ def with_selected_masks(
     Without `keeping` and without a label that is the batch itself. So it is where instances are not found:
     there `fail_closed.py` has put the effect everywhere.
     """
-    if batch.instances is None or batch.frames.repeated or not (keeping or effect.label):
+    if not batch.instances or batch.frames.repeated or not (keeping or effect.label):
         return batch
     chosen = np.stack([selection(frame, effect.label, keeping=keeping) for frame in batch.instances])
     kernel = np.ones((_FRINGE, _FRINGE), np.uint8)

@@ -61,7 +61,7 @@ class Tracking:
                     yield replace(batch, instances=(nobody,) * len(batch))
                     continue
                 if follow is None:  # the first batch shows whether the network has found instances
-                    follow = self._components(exits) if batch.instances is None else self._given()
+                    follow = self._given() if batch.instances else self._components(exits)
                     if self._colored:
                         sample = make_sampler(batch.frames, self._info, self._pix_fmt, self._gpu)
                 samples = None if sample is None else sample(batch.frames, batch.masks.shape[1:])
@@ -88,12 +88,11 @@ class Tracking:
         tracker = Tracker(moving=self._settings.moving, split=False, ids=self._ids, sure=self._sure)
 
         def follow(batch: MaskedBatch, samples: Array | None, times: list[float]) -> Followed:
-            found = batch.instances or ()
             looks: Iterable[Colors | None] = repeat(None, len(batch))
             (levels,) = self._transfer.on_host(samples)
             if levels is not None:
                 looks = (color_bins(levels[:, row]) for row in range(len(batch)))
-            return tuple(map(tracker.update, found, times, looks, batch.shots or repeat(0, len(batch))))
+            return tuple(map(tracker.update, batch.instances, times, looks, batch.shots or repeat(0, len(batch))))
 
         return follow
 
@@ -106,7 +105,6 @@ class Keeping:
 
     def __call__(self, batches: Iterator[MaskedBatch]) -> Iterator[MaskedBatch]:
         for batch in batches:
-            assert batch.instances is not None
             times = _times(batch.frames, self._info)
             yield replace(batch, instances=tuple(map(self._keeper.mark, batch.instances, times)))
 

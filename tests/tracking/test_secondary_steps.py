@@ -84,7 +84,7 @@ def step(network: SecondaryNetwork, ids: Iterator[int] | None = None) -> Seconda
 def found(within: SecondaryInference, *batches: MaskedBatch) -> list[FrameInstances]:
     frames: list[FrameInstances] = []
     for batch in within(iter(batches)):
-        assert batch.instances is not None
+        assert batch.instances
         frames += batch.instances
     return frames
 
@@ -223,7 +223,7 @@ def test_a_tree_of_networks(tmp_path: Path, spots: Counted) -> None:
     ids = count(2)
     first, second = step(spots, ids), step(color, ids)
     (batch,) = second(first(iter([masked([frame_with(person())])])))
-    assert batch.instances is not None
+    assert batch.instances
     frame = batch.instances[0]
     assert [(one.label, one.id, one.parent, one.within) for one in frame.instances] == [
         ("person", 1, 0, 0),

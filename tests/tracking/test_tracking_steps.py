@@ -36,7 +36,7 @@ def followed(*parts: Iterator[MaskedBatch]) -> list[MaskedBatch]:
 
 
 def ids(batch: MaskedBatch) -> list[int]:
-    assert batch.instances is not None
+    assert batch.instances
     return [one.id for frame in batch.instances for one in frame.instances]
 
 
@@ -51,7 +51,7 @@ def test_a_short_loss_changes_no_id_and_no_count() -> None:
     sink = CountSink(INFO, Config(count=(ZONE,)))
     counts = []
     for batch in found:
-        assert batch.instances is not None
+        assert batch.instances
         sink.write(FinishedBatch(frames=batch.frames, instances=batch.instances))
         counts.append(dict(sink.total[ZONE]))
     assert ids(found[-1]) == [1]

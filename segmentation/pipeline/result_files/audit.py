@@ -75,7 +75,7 @@ class Audit(Sink):
             first = batch.frames.frames[0].pts
             self._offset = float(first * self._info.time_base - self._info.start - self._seconds(first))
         shots, bare = batch.shots or repeat(0), batch.bare or repeat(())
-        for frame, found, shot, heads in zip(batch.frames.frames, batch.instances or (), shots, bare, strict=False):
+        for frame, found, shot, heads in zip(batch.frames.frames, batch.instances, shots, bare, strict=False):
             self._finder.add(float(self._seconds(frame.pts)), found, shot, heads)
 
     def finish(self, end: Fraction | None, *, fragment: bool = False) -> None:

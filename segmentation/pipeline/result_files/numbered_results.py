@@ -67,7 +67,6 @@ class NumberedResults(Sink):
         """Writes the files of one batch. Repeated frames have none."""
         if batch.frames.repeated:
             return
-        assert batch.instances is not None
         for number, found in enumerate(batch.instances, batch.frames.index + 1):
             data = self._ids(found) if self._names is None else yolo_labels(found, self._size, self._classes).encode()
             try:

@@ -76,7 +76,7 @@ class ResultLines:
                 line["by_class"] = {name: measured(areas[name], *self._size) for name in present}
             if self._rle:
                 line["rle"] = {"size": list(found.shape), "counts": rle(found)}
-            if batch.instances is not None:
+            if batch.instances:
                 of_frame = batch.instances[number - frames.index]
                 line["instances"] = in_line(of_frame, self._size, with_masks=self._rle)
             if self._counts is not None:
@@ -166,7 +166,6 @@ class Results(Sink):
         if self._instances is None:
             self.write_lines(self._lines(batch))
             return
-        assert batch.instances is not None
         for row, (frame, found) in enumerate(zip(batch.frames.frames, batch.instances, strict=True)):
             seconds = float(self._seconds(frame.pts))
             self._write(list(self._instances.frame(batch.frames.index + row, seconds, found)))

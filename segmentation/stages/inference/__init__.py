@@ -27,7 +27,7 @@ class InferenceResult(NamedTuple):
     masks: Array  # (N, h, w) float32 in 0..1: the probability of the classes that are kept
     # (N, h, w) uint8: index into `model.keep` of the likeliest class, where `wants_class_map` says so
     class_map: Array | None
-    instances: Sequence[FrameInstances] | None = None  # N, of a network that finds single things
+    instances: Sequence[FrameInstances] = ()  # N, of a network that finds single things
 
 
 class Inference(Stage):

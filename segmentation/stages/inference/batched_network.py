@@ -79,6 +79,5 @@ class BatchedNetwork(SharedNetwork):
             for request in requests:
                 rows = slice(place, place + request.count)
                 classes = None if found.class_map is None else found.class_map[rows]
-                instances = None if found.instances is None else found.instances[rows]
-                request.result = InferenceResult(masks[rows], classes, instances)
+                request.result = InferenceResult(masks[rows], classes, found.instances[rows])
                 place += request.count

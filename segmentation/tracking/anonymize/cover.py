@@ -109,7 +109,6 @@ class CoverBoxes:
         """Adds a batch's boxes to the tracks."""
         if batch.frames.repeated:
             return
-        assert batch.instances is not None, "tracking comes first"
         for time, frame, shot in zip(times, batch.instances, _shots(batch), strict=True):
             loose: dict[int, _Track] = {}
             for one in frame.instances:
@@ -204,7 +203,7 @@ def around(earlier: Sequence[Array], masks: Array, later: Sequence[Array], trans
 
 def cover_alone(batch: MaskedBatch, transfer: Transfer) -> MaskedBatch:
     """Returns the batch of a picture with masks that cover what was found in it, without frames around."""
-    if batch.instances is None:
+    if not batch.instances:
         return replace(batch, masks=around([], batch.masks[: len(batch)], [], transfer))
     places = [[(one, MARGIN) for one in frame.instances] for frame in batch.instances]
     return _drawn(batch, places, transfer)
@@ -217,7 +216,7 @@ def _drawn(batch: MaskedBatch, places: Iterable[list[tuple[Instance, float]]], t
     """
     size: tuple[int, int] = tuple(batch.masks.shape[1:])
     maps, covers, unknown = [], [], []
-    for row, (things, found) in enumerate(zip(places, batch.instances or (), strict=True)):
+    for row, (things, found) in enumerate(zip(places, batch.instances, strict=True)):
         shown = sorted(things, key=lambda thing: not thing[0].kept)[:MOST]  # what is covered lies above what is left
         instances = tuple(one for one, _ in shown)
         ellipses = [_ellipse(one.box, margin, size) for one, margin in shown]

@@ -33,9 +33,9 @@ class JoinBoxes:
 
     def joined(self, batch: MaskedBatch) -> MaskedBatch:
         """Returns a batch whose instances are those of all networks of boxes."""
-        found = list(batch.instances or ())
+        found = list(batch.instances)
         for kind, other in zip(self._kinds, batch.further, strict=True):
-            if other.instances is not None:
+            if other.instances:
                 found = [
                     _with(one, more.instances, more.unknown) for one, more in zip(found, other.instances, strict=True)
                 ]
@@ -79,7 +79,7 @@ class BareHeads:
         self._transfer.enter()
         for batch in batches:
             masks = batch.further[self._number].host_masks(self._transfer)
-            covers = [[one.box for one in frame.instances] for frame in batch.instances or ()]
+            covers = [[one.box for one in frame.instances] for frame in batch.instances]
             bare = tuple(tuple(heads_in(mask, boxes)) for mask, boxes in zip(masks, covers, strict=True))
             yield replace(batch, bare=bare)
 

@@ -67,7 +67,7 @@ def test_what_is_left_is_listed_and_covers_nothing_of_another() -> None:
     step = CoverBoxes(INFO, HostTransfer(), lambda one, time: one.id != 1)
     (made,) = step(iter([batch]))
     masks = np.asarray(made.masks)
-    assert made.instances is not None
+    assert made.instances
     assert [{one.id: one.kept for one in frame.instances} for frame in made.instances] == [{1: False, 2: True}] * 3
     assert all(mask[36:54, 24:40].all() for mask in masks[1:]), "the other face is covered where both are"
     assert not masks[:, 40:50, 13:16].any(), "the face that is left is not"

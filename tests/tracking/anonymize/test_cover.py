@@ -89,7 +89,7 @@ def test_batches_change_nothing(length: int) -> None:
 def test_instances_have_what_is_supposed_too() -> None:
     step = CoverBoxes(INFO, HostTransfer())
     (batch,) = step(batches([[face()], [], [face()]]))
-    assert batch.instances is not None
+    assert batch.instances
     assert [[(one.id, one.score) for one in frame.instances] for frame in batch.instances] == [
         [(1, 0.9)], [(1, 0.0)], [(1, 0.9)],
     ]  # fmt: skip
@@ -142,12 +142,12 @@ def test_a_frame_waits_no_longer_than_it_may() -> None:
 def test_a_frame_without_numbers_stays_one() -> None:
     """Whatever covers it whole comes later, and counts it."""
     (batch,) = batches([[face()], [], []])
-    assert batch.instances is not None
+    assert batch.instances
     unknown = tuple(replace(one, unknown=number == 1) for number, one in enumerate(batch.instances))
     batch = replace(batch, instances=unknown)
     for made in (next(iter(CoverBoxes(INFO, HostTransfer())(iter([batch])))), cover_alone(batch, HostTransfer())):
         assert np.isnan(np.asarray(made.masks)).any(axis=(1, 2)).tolist() == [False, True, False]
-        assert made.instances is not None and [one.unknown for one in made.instances] == [False, True, False]
+        assert [one.unknown for one in made.instances] == [False, True, False]
 
 
 def test_a_cover_is_the_same_wherever_other_covers_lie() -> None:

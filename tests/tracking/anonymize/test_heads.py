@@ -71,7 +71,7 @@ def batch(masks: NDArray[np.float32], faces: Sequence[Instance] = ()) -> MaskedB
 
 def test_heads_join_the_faces_where_they_are_to_be_covered() -> None:
     (joined,) = JoinBoxes(Config(anonymize="heads"), HostTransfer())(iter([batch(people(100)[None])]))
-    assert joined.instances is not None
+    assert joined.instances
     (head,) = joined.instances[0].instances
     assert head.label == "head" and joined.instances[0].label_map[20, 47] == 1
 

@@ -79,7 +79,7 @@ def test_the_instances_are_those_of_the_cpu(tmp_path: Path, side: str, task: str
         model = network(tmp_path, task, one, place)
         picture = np.zeros((1, 3, SIZE, SIZE), np.float32)
         theirs = InstanceInference(model, Config(effect="overlay"))(picture)
-        assert theirs.instances is not None
+        assert theirs.instances
         expected, union = theirs.instances[0], theirs.masks[0]
         assert [thing.label for thing in frame.instances] == [thing.label for thing in expected.instances]
         for thing, wanted in zip(frame.instances, expected.instances, strict=True):

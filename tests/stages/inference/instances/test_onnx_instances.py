@@ -37,7 +37,7 @@ def found_in(model: Model, picture: np.ndarray, *, rotation: int = 0, **options:
 
 
 def frame_of(result: InferenceResult) -> FrameInstances:
-    assert result.instances is not None
+    assert result.instances
     return result.instances[0]
 
 

@@ -92,7 +92,7 @@ def check(ours: InferenceResult, theirs: InferenceResult, count: int, *, fp16: b
     In FP16 scores and boxes differ by up to a hundredth, and masks at edges of boxes.
     """
     within, differing = (1e-2, 0.02) if fp16 else (1e-3, 0.0)
-    assert ours.instances is not None and theirs.instances is not None
+    assert ours.instances and theirs.instances
     assert len(ours.instances) == len(theirs.instances) == count
     assert any(frame.instances for frame in theirs.instances), "so few that nothing is compared"
     masks = np.asarray(theirs.masks)
@@ -173,7 +173,7 @@ def test_frames_of_several_runs_share_a_batch(tmp_path: Path, folder: Path) -> N
     for row in range(3):
         pictures[row, 0, : 16 * (row + 1)] = 1
     theirs = InstanceInference(model, OVERLAY)(pictures)
-    assert theirs.instances is not None
+    assert theirs.instances
     results = []
     with torch.cuda.stream(gpu.stream):
         for row in range(3):

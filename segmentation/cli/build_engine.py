@@ -2,19 +2,17 @@
 
 import argparse
 import json
-import logging
-import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from segmentation.cli.arguments import add_options, name_list, options_from
-from segmentation.cli.console import ConsoleHandler, checks_stdout, fail, put_out
+from segmentation.cli.console import checks_stdout, put_out
 from segmentation.cli.parser import Parser, new_parser, parse_all
-from segmentation.cli.signals import interrupt_on_signals
+from segmentation.cli.program import run_program
 from segmentation.engines.variant import BUILDERS, choose, installed
-from segmentation.errors import BackendError, ConfigError, OutputError, one_line, printable, reported
+from segmentation.errors import BackendError, ConfigError, OutputError, one_line, printable
 from segmentation.gpu.discovery import find_gpu
 from segmentation.models.model import PEOPLE, load_model
 from segmentation.options.config import OPTIONS, Config
@@ -40,25 +38,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 done, 1 failed, 2 wrong usage, 3 a package or a GPU is missing, 130 or 143 stopped by a signal.
     """
     options = parse_all(make_parser(), arguments)
-    logging.basicConfig(
-        level=logging.INFO if options.verbose else logging.WARNING,
-        handlers=[ConsoleHandler(_PROGRAM)],
-        force=True,
-    )
-    with interrupt_on_signals() as received:
-        try:
-            put_out(printable(_run(options)))
-            return 0
-        except ModuleNotFoundError as exc:
-            missing = BackendError(f"the package {exc.name} is not installed; {_install(exc.name)}")
-            return fail(missing, _PROGRAM)
-        except Exception as exc:
-            return fail(reported(exc), _PROGRAM)
-        except KeyboardInterrupt:
-            return received.exit_code or 128 + signal.SIGINT
+    return run_program(_PROGRAM, partial(_run, options), verbose=options.verbose)
 
 
-def _run(options: argparse.Namespace) -> str:
+def _run(options: argparse.Namespace) -> int:
+    """Builds the engine; returns the exit code. Raises `SegmentationError`."""
+    try:
+        put_out(printable(_built(options)))
+    except ModuleNotFoundError as exc:
+        raise BackendError(f"the package {exc.name} is not installed; {_install(exc.name)}") from exc
+    return 0
+
+
+def _built(options: argparse.Namespace) -> str:
     """Builds the engine, or writes the sidecar of one; returns the text to print."""
     # Imported here, because these modules need packages of the extras, and --help does not.
     from segmentation.engines.build import obtain, trust

@@ -2,11 +2,10 @@
 
 import argparse
 import json
-import logging
 import math
-import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -14,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.cli.clips_transcode import add_transcode, run_transcode, size
-from segmentation.cli.console import ConsoleHandler, checks_stdout, counted, fail, put_out
+from segmentation.cli.console import checks_stdout, counted, put_out
 from segmentation.cli.parser import Parser, add_command, new_parser, parse_all
-from segmentation.cli.signals import interrupt_on_signals
+from segmentation.cli.program import run_program
 from segmentation.clips import Batch, ClipDataset, ClipLoader, Output
-from segmentation.errors import ConfigError, OutputError, one_line, printable, reported
+from segmentation.errors import ConfigError, OutputError, one_line, printable
 from segmentation.system.atomic_file import PendingFile
 
 _CODES = "0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by a signal"
@@ -37,18 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not given or given[0] not in commands:
         parser.parse_args(given or ["--help"])  # ends the program: --help, --version, or an unknown command
     options = parse_all(commands[given[0]], given[1:])
-    level = logging.INFO if options.verbose else logging.WARNING
-    logging.basicConfig(level=level, handlers=[ConsoleHandler("segmentation-clips")], force=True)
-    try:
-        if given[0] == "transcode":
-            return run_transcode(options)
-        with interrupt_on_signals() as received:
-            put_out(_index(options) if given[0] == "index" else _show(options))
-            return 0
-    except Exception as exc:
-        return fail(reported(exc), "segmentation-clips")
-    except KeyboardInterrupt:
-        return received.exit_code or 128 + signal.SIGINT
+    return run_program("segmentation-clips", partial(_run, given[0], options), verbose=options.verbose)
+
+
+def _run(command: str, options: argparse.Namespace) -> int:
+    if command == "transcode":
+        return run_transcode(options)
+    put_out(_index(options) if command == "index" else _show(options))
+    return 0
 
 
 def make_parser() -> Parser:

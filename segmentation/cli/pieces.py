@@ -2,22 +2,21 @@
 
 import argparse
 import json
-import logging
 import re
-import signal
 import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
 from segmentation.cli.arguments import config_from, parse
-from segmentation.cli.console import ConsoleHandler, checks_stdout, fail, put_out, say
+from segmentation.cli.console import checks_stdout, put_out, say
 from segmentation.cli.inputs.batch import INCOMPLETE
 from segmentation.cli.parser import Parser, new_parser, parse_all
-from segmentation.cli.signals import interrupt_on_signals
-from segmentation.errors import ConfigError, OutputError, reported
+from segmentation.cli.program import run_program
+from segmentation.errors import ConfigError, OutputError
 from segmentation.media.opening.probe import probe
 from segmentation.models.model import load_model
 from segmentation.options.access import access_of
@@ -40,16 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     planning = given[:1] == ["plan"]
     options = parse(given[1:]) if planning else parse_all(make_parser(), given)
-    level = logging.INFO if options.verbose else logging.WARNING
-    logging.basicConfig(level=level, handlers=[ConsoleHandler("segmentation-pieces")], force=True)
-    with interrupt_on_signals() as received:
-        try:
-            step = _plan if planning else _make if options.step == "make" else _join
-            return step(options)
-        except Exception as exc:
-            return fail(reported(exc), "segmentation-pieces")
-        except KeyboardInterrupt:
-            return received.exit_code or 128 + signal.SIGINT
+    step = _plan if planning else _make if options.step == "make" else _join
+    return run_program("segmentation-pieces", partial(step, options), verbose=options.verbose)
 
 
 def make_parser() -> Parser:

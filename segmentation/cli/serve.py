@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import webbrowser
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
 from platformdirs import user_state_path
 
-from segmentation.cli.console import ConsoleHandler, checks_stdout, fail, lines_as, say
-from segmentation.cli.signals import interrupt_on_signals
-from segmentation.errors import BackendError, ConfigError, one_line, reported
+from segmentation.cli.console import checks_stdout, lines_as, say
+from segmentation.cli.program import run_program
+from segmentation.errors import BackendError, ConfigError, one_line
 from segmentation.options.command import LogFormat, is_workers
 from segmentation.options.config import Config
 from segmentation.options.keywords import FrameOptions
@@ -29,21 +30,13 @@ _SHORTEST_TOKEN = 16  # characters
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code: 0 stopped by a signal, 1 failed, 2 wrong usage, 3 no extra `web`."""
     options = make_serve_parser().parse_args(arguments)
-    level = logging.INFO if options.verbose else logging.WARNING
-    logging.basicConfig(level=level, handlers=[ConsoleHandler(_PROGRAM)], force=True)
     with lines_as(options.log_format):
-        return _run(options)
+        return run_program(_PROGRAM, partial(_run, options), verbose=options.verbose)
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Serves; returns the exit code."""
-    try:
-        with interrupt_on_signals():
-            _serve(options)
-    except KeyboardInterrupt:  # uvicorn passes either signal on when all is closed
-        pass
-    except Exception as exc:
-        return fail(reported(exc), _PROGRAM)
+    with suppress(KeyboardInterrupt):  # uvicorn passes either signal on when all is closed
+        _serve(options)
     return 0
 
 

@@ -2,17 +2,16 @@
 
 import argparse
 import hashlib
-import logging
-import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from segmentation.cli.console import ConsoleHandler, checks_stdout, fail, put_out, say
+from segmentation.cli.console import checks_stdout, put_out, say
 from segmentation.cli.networks.table import NETWORKS, Network
 from segmentation.cli.parser import Parser, new_parser, parse_all
-from segmentation.cli.signals import interrupt_on_signals
-from segmentation.errors import ConfigError, ModelError, OutputError, did_you_mean, one_line, reported
+from segmentation.cli.program import run_program
+from segmentation.errors import ConfigError, ModelError, OutputError, did_you_mean, one_line
 from segmentation.media.opening.download import DownloadError, HttpFile
 from segmentation.system.access import Access
 from segmentation.system.atomic_file import PendingFile
@@ -25,15 +24,12 @@ _CHUNK = 1 << 20  # bytes of a read
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code: 0 done, 1 failed, 2 wrong usage or no consent, 130 or 143 stopped."""
     options = parse_all(make_parser(), arguments)
-    logging.basicConfig(level=logging.WARNING, handlers=[ConsoleHandler(_PROGRAM)], force=True)
-    with interrupt_on_signals() as received:
-        try:
-            put_out(_list() if options.command == "list" else _fetched(options))
-            return 0
-        except Exception as exc:
-            return fail(reported(exc), _PROGRAM)
-        except KeyboardInterrupt:
-            return received.exit_code or 128 + signal.SIGINT
+    return run_program(_PROGRAM, partial(_run, options))
+
+
+def _run(options: argparse.Namespace) -> int:
+    put_out(_list() if options.command == "list" else _fetched(options))
+    return 0
 
 
 def _fetch(network: Network, file: PendingFile) -> None:

@@ -17,7 +17,7 @@ from segmentation.cli.console import checks_stdout, counted, put_out
 from segmentation.cli.parser import Parser, add_command, new_parser, parse_all
 from segmentation.cli.program import run_program
 from segmentation.clips import Batch, ClipDataset, ClipLoader, Output
-from segmentation.errors import ConfigError, OutputError, one_line, printable
+from segmentation.errors import ConfigError, printable
 from segmentation.system.atomic_file import PendingFile
 
 _CODES = "0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by a signal"
@@ -149,12 +149,7 @@ def _show(options: argparse.Namespace) -> str:
     with PendingFile(target, overwrite=options.overwrite) as pending:
         pending.check("-o")
         data = cv2.imencode(".png", _sheet(next(iter(loader)))[..., ::-1])[1]
-        try:
-            pending.create()
-            pending.write(data.tobytes())
-            pending.commit()
-        except OSError as exc:
-            raise OutputError(f"{target}: cannot be written ({one_line(exc)})") from exc
+        pending.put(data.tobytes())
     return printable(str(target))
 
 

@@ -9,7 +9,7 @@ from segmentation._version import __version__
 from segmentation.cli.console import checks_stdout, fail, put_out, say
 from segmentation.doctor.examination import examine
 from segmentation.doctor.finding import FAILED, Finding, failed, report
-from segmentation.errors import BackendError, ConfigError, OutputError, one_line, printable, reported
+from segmentation.errors import BackendError, ConfigError, printable, reported
 from segmentation.options.devices import DEVICES, is_device
 from segmentation.system.atomic_file import PendingFile
 
@@ -48,20 +48,10 @@ def _examined(device: str | None, options: argparse.Namespace) -> list[Finding]:
     else:
         put_out(_end(findings))
     if file is not None:
-        _write(file, content)
+        with file:
+            file.put(f"{content}\n".encode())
         say(f"{_PROGRAM}: {options.output} is to be attached to a report; it has no names of files or people")
     return findings
-
-
-def _write(file: PendingFile, content: str) -> None:
-    """Writes the report's file. Raises `OutputError`."""
-    with file:
-        try:
-            file.create()
-            file.write(f"{content}\n".encode())
-            file.commit()
-        except OSError as exc:
-            raise OutputError(f"{file.target}: cannot be written ({one_line(exc)})") from exc
 
 
 def _lines(finding: Finding) -> Iterator[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.errors import ConfigError, InputError, OutputError, one_line
+from segmentation.errors import ConfigError, InputError, OutputError
 from segmentation.frames.picture_names import PICTURES
 from segmentation.frames.sinks import FinishedBatch
 from segmentation.media.pictures.still import Pixels, Still, encode_still, read_still
@@ -74,7 +74,8 @@ class PictureRun:
             if config.results is not None:
                 _write_results(applied, config)
             for file in files:
-                _commit(file)
+                with file.reporting():
+                    file.commit()
         end = time.perf_counter()
         found = applied.shown.found is not None and bool(applied.shown.found.any())  # by the network, not by regions
         if not found:
@@ -164,18 +165,9 @@ def _write(file: PendingFile, pixels: Pixels, quality: Quality | None, profile: 
         alpha = pixels[..., 3:] / np.float32(255)
         pixels = np.rint(pixels[..., :3] * alpha + 255 * (1 - alpha)).astype(np.uint8)
     data = encode_still(pixels, file.target, quality, profile)
-    try:
+    with file.reporting():
         file.create()
         file.write(data)
-    except OSError as exc:
-        raise OutputError(f"{file.target}: cannot be written ({one_line(exc)})") from exc
-
-
-def _commit(file: PendingFile) -> None:
-    try:
-        file.commit()
-    except OSError as exc:
-        raise OutputError(f"{file.target}: cannot be written ({one_line(exc)})") from exc
 
 
 def _write_results(applied: Applied, config: Config) -> None:

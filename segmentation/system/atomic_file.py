@@ -10,7 +10,8 @@ import errno
 import os
 import re
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 from types import TracebackType
@@ -58,8 +59,7 @@ class PendingFile:
 
         On systems without names of descriptors it is the path.
         """
-        assert self._descriptor is not None, "create"
-        return address_of(self._descriptor) or str(self.path)
+        return address_of(self._made) or str(self.path)
 
     def check(self, option: str) -> None:
         """Tests before any work whether the target may and can be written. `option` is the one that names the target.
@@ -114,6 +114,21 @@ class PendingFile:
         with open(self.address, "wb") as file:
             file.write(data)
 
+    def put(self, data: bytes) -> None:
+        """Makes the file of this content, and gives it the target's name. Raises `OutputError`."""
+        with self.reporting():
+            self.create()
+            self.write(data)
+            self.commit()
+
+    @contextmanager
+    def reporting(self) -> Iterator[None]:
+        """Raises an `OSError` of the statements within as an `OutputError`, which names the target."""
+        try:
+            yield
+        except OSError as exc:
+            raise OutputError(f"{self.target}: cannot be written ({one_line(exc)})") from exc
+
     def commit(self, *, fragment: bool = False) -> Path:
         """Flushes the file to the disk and gives it the target's name. Returns the target as the user wrote it.
 
@@ -121,11 +136,10 @@ class PendingFile:
         replaced hands on its mode, and its owner where permitted. Raises `OSError`, and `OutputError` if without
         `overwrite` the target has come into being meanwhile, or if others have put something else in the file's place.
         """
-        assert self._descriptor is not None, "create"
-        os.fsync(self._descriptor)
+        os.fsync(self._made)
         if self._replaced is not None:
-            keep_rights(self._descriptor, self._replaced)
-        if not os.path.samestat(os.fstat(self._descriptor), self.path.lstat()):
+            keep_rights(self._made, self._replaced)
+        if not os.path.samestat(os.fstat(self._made), self.path.lstat()):
             raise self._swapped(self.path)
         if not LOCKS:  # Windows, which renames no open file
             self._close()
@@ -162,6 +176,12 @@ class PendingFile:
             with suppress(OSError):
                 self.path.unlink(missing_ok=True)
 
+    @property
+    def _made(self) -> int:
+        """The descriptor of the temporary file, once it is made."""
+        assert self._descriptor is not None, "create"
+        return self._descriptor
+
     def _temporary(self) -> Path:
         """Returns a new name. It has no process id: containers use the same ones again."""
         return self.place.with_name(f"{self._beginning()}{token_hex(4)}.part{self.place.suffix}")
@@ -177,11 +197,10 @@ class PendingFile:
 
     def _keep(self) -> bool:
         """Locks the temporary file. Returns whether it is still there: others may have taken it for a leftover."""
-        assert self._descriptor is not None
         with suppress(OSError):  # a file system without locks: no process removes anything there
-            if not lock(self._descriptor):
+            if not lock(self._made):
                 return False
-        return is_at(self.path, self._descriptor)
+        return is_at(self.path, self._made)
 
     def _clear(self, path: Path) -> None:
         """Removes all that a left temporary file of this kind has beside it. Raises `OSError`."""

@@ -11,7 +11,7 @@ from segmentation.cli.console import checks_stdout, put_out, say
 from segmentation.cli.networks.table import NETWORKS, Network
 from segmentation.cli.parser import Parser, new_parser, parse_all
 from segmentation.cli.program import run_program
-from segmentation.errors import ConfigError, ModelError, OutputError, did_you_mean, one_line
+from segmentation.errors import ConfigError, ModelError, did_you_mean
 from segmentation.media.opening.download import DownloadError, HttpFile
 from segmentation.system.access import Access
 from segmentation.system.atomic_file import PendingFile
@@ -32,22 +32,8 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _fetch(network: Network, file: PendingFile) -> None:
-    """Writes a network's file, which appears when it is complete and has the table's SHA-256.
-
-    Raises `OutputError`, and `ModelError` if the file can't be had or is another one.
-    """
-    data = _download(network)
-    try:
-        file.create()
-        file.write(data)
-        file.commit()
-    except OSError as exc:
-        raise OutputError(f"{file.target}: cannot be written ({one_line(exc)})") from exc
-
-
 def _download(network: Network) -> bytes:
-    """Returns the bytes of a network's file. Raises `ModelError`."""
+    """Returns a network's file. Raises `ModelError` if it can't be had, or has not the table's SHA-256."""
     data = bytearray()
     try:
         file = HttpFile(network.address, Access(), named=True)
@@ -84,7 +70,7 @@ def _fetched(options: argparse.Namespace) -> str:
         say(f"{_PROGRAM}: its license is {network.license}, see {network.origin}")
         if not (options.yes or _agreed()):
             raise ConfigError(f"{options.name}: not fetched; --yes agrees to its license and size")
-        _fetch(network, file)
+        file.put(_download(network))
     say(f"{_PROGRAM}: use it by: segmentation input.mp4 {network.options}")
     return str(target)
 

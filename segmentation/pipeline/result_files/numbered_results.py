@@ -11,7 +11,7 @@ from types import TracebackType
 import cv2
 import numpy as np
 
-from segmentation.errors import ConfigError, OutputError, one_line
+from segmentation.errors import ConfigError, OutputError
 from segmentation.frames import VideoInfo
 from segmentation.frames.instances import FrameInstances
 from segmentation.frames.picture_names import NUMBER
@@ -53,10 +53,8 @@ class NumberedResults(Sink):
                 if file is not None:
                     opening.enter_context(file)
                     file.check("--results")
-            try:
+            with self._files.reporting():
                 self._files.create()
-            except OSError as exc:
-                raise self._error(exc) from exc
             self._exits = opening.pop_all()
         return self
 
@@ -69,21 +67,17 @@ class NumberedResults(Sink):
             return
         for number, found in enumerate(batch.instances, batch.frames.index + 1):
             data = self._ids(found) if self._names is None else yolo_labels(found, self._size, self._classes).encode()
-            try:
+            with self._files.reporting():
                 self._files.add(number, data)
-            except OSError as exc:
-                raise self._error(exc) from exc
 
     def finish(self, end: Fraction | None, *, fragment: bool = False) -> None:
         """Puts the files in their places."""
-        try:
+        with self._files.reporting():
             if self._names is not None:
                 self._names.create()
                 self._names.write("".join(f"{label}\n" for label in self._classes).encode())
                 self._names.commit(fragment=fragment)
             self._files.commit(fragment=fragment)
-        except OSError as exc:
-            raise self._error(exc) from exc
 
     def _ids(self, found: FrameInstances) -> bytes:
         """Returns a gray PNG of 16 bits: the id of whoever is there, 0 for nobody and for those without an id."""
@@ -94,9 +88,6 @@ class NumberedResults(Sink):
                 raise OutputError(f"{self._files.target}: PNG holds ids up to {_LARGEST}; cut the video")
             picture[mask] = one.id
         return cv2.imencode(".png", picture)[1].tobytes()
-
-    def _error(self, exc: OSError) -> OutputError:
-        return OutputError(f"{self._files.target}: cannot be written ({one_line(exc)})")
 
 
 def yolo_labels(found: FrameInstances, size: Size, classes: dict[str, int]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 
 _FOUND = ("optimized", "auto")  # modes that use what the machine has
 _PLAIN = ("baseline", "auto")
@@ -25,6 +26,8 @@ class Implementation:
     fallback: str = ""  # infers where the constructor finds out that the network can't run, or is not to
     extra: str = "gpu"  # of the package, with the libraries that its module needs
 
+
+_processor = partial(Implementation, processor=True, runs_states=True, fallback="onnxruntime")
 
 IMPLEMENTATIONS = {
     "decode": {
@@ -86,46 +89,14 @@ IMPLEMENTATIONS = {
             on_gpu=True,
             fallback="instances",
         ),
-        "onnxruntime-cuda": Implementation(
-            "segmentation.stages.inference.processors:CudaInference",
-            rank=3,
-            modes=("auto",),
-            instance_modes=("auto",),
-            processor=True,
-            runs_states=True,
-            fallback="onnxruntime",
+        "onnxruntime-cuda": _processor(
+            "segmentation.stages.inference.processors:CudaInference", rank=3, modes=("auto",), instance_modes=("auto",)
         ),
-        "openvino": Implementation(
-            "segmentation.stages.inference.openvino:OpenVinoInference",
-            processor=True,
-            runs_states=True,
-            fallback="onnxruntime",
-            extra="openvino",
-        ),
-        "coreml": Implementation(
-            "segmentation.stages.inference.processors:CoreMlInference",
-            processor=True,
-            runs_states=True,
-            fallback="onnxruntime",
-        ),
-        "directml": Implementation(
-            "segmentation.stages.inference.processors:DirectMlInference",
-            processor=True,
-            runs_states=True,
-            fallback="onnxruntime",
-        ),
-        "migraphx": Implementation(
-            "segmentation.stages.inference.processors:MigraphxInference",
-            processor=True,
-            runs_states=True,
-            fallback="onnxruntime",
-        ),
-        "rocm": Implementation(
-            "segmentation.stages.inference.processors:RocmInference",
-            processor=True,
-            runs_states=True,
-            fallback="onnxruntime",
-        ),
+        "openvino": _processor("segmentation.stages.inference.openvino:OpenVinoInference", extra="openvino"),
+        "coreml": _processor("segmentation.stages.inference.processors:CoreMlInference"),
+        "directml": _processor("segmentation.stages.inference.processors:DirectMlInference"),
+        "migraphx": _processor("segmentation.stages.inference.processors:MigraphxInference"),
+        "rocm": _processor("segmentation.stages.inference.processors:RocmInference"),
     },
     "postprocess": {
         "opencv": Implementation("segmentation.stages.postprocess.opencv:OpenCVPostprocessor", rank=2, modes=_PLAIN),

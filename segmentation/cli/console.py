@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
-from typing import TYPE_CHECKING, BinaryIO, Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from rich.console import Console
 
@@ -181,11 +181,12 @@ class Stdout:
         if self.file is not None:
             _print("\n".join(map(printable, text.splitlines())), self.file)
 
-    def binary(self) -> BinaryIO:
-        """Returns the file for bytes. Raises `OutputError`."""
+    @property
+    def open_file(self) -> TextIO:
+        """The file for text; its `buffer` takes bytes. Raises `OutputError`."""
         if self.file is None:
             raise OutputError("standard output: is closed")
-        return self.file.buffer
+        return self.file
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from segmentation.media.planes import plane_view
-from segmentation.models.sample_picture import PICTURE
+from segmentation.models.sample_picture import photo
 
 RATE = 30  # frames a second
 _ZOOM = 1.2  # the picture is larger than the frame, which moves over it
@@ -26,13 +26,11 @@ Luma = NDArray[np.uint8]  # (H, W)
 
 
 def moving(count: int, size: tuple[int, int], pix_fmt: str = "yuv420p") -> Iterator[VideoFrame]:
-    """Yields frames of a width and a height: a window that moves over `PICTURE`, with a camera's noise."""
+    """Yields frames of a width and a height: a window that moves over the package's picture, with noise."""
     width, height = size
-    photo = cv2.imread(str(PICTURE))  # (H, W, 3) BGR
-    assert photo is not None, f"{PICTURE} belongs to the package"
     cv2.setRNGSeed(1)
     zeros, deviations = np.zeros(3), np.full(3, 2.0)  # of blue, green and red
-    large = cv2.resize(photo, (round(_ZOOM * width), round(_ZOOM * height)), interpolation=cv2.INTER_CUBIC)
+    large = cv2.resize(photo(), (round(_ZOOM * width), round(_ZOOM * height)), interpolation=cv2.INTER_CUBIC)
     noise = np.empty((height, width, 3), np.int16)
     for number in range(count):
         part = (1 - np.cos(2 * np.pi * number / 60)) / 2  # to and fro in two seconds

@@ -19,7 +19,7 @@ from segmentation.engines.verdict import BEGUN, DECLINED, PROVEN, Verdict, Verdi
 from segmentation.errors import BackendError, EngineError, NotProven
 from segmentation.frames import Memory, VideoInfo
 from segmentation.gpu.capture_lock import capture_unsafe
-from segmentation.gpu.discovery import GpuInfo, find_gpu
+from segmentation.gpu.discovery import require_gpu
 from segmentation.models.model import ENGINE, Model
 from segmentation.models.sidecar import load_plan
 from segmentation.options.config import Config
@@ -57,7 +57,7 @@ class TensorRTInference(Inference):
 
     def _load(self, path: Path, config: Config, gpu: Gpu) -> None:
         """Loads the engine at `path`. Raises `EngineError`."""
-        device = _gpu(gpu.device)
+        device = require_gpu(gpu.device.index)
         plan, sidecar = load_plan(path)
         check_machine(path, sidecar, _variant(gpu.device), device)
         kernels = path.with_suffix(f".sm{device.capability[0]}{device.capability[1]}.kernels")
@@ -103,7 +103,7 @@ class TensorRTInference(Inference):
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
         device = _device(config)
-        return f"{_variant(device)}, {_gpu(device)}, engine"
+        return f"{_variant(device)}, {require_gpu(device.index)}, engine"
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def __call__(self, tensor: torch.Tensor) -> InferenceResult:
@@ -158,7 +158,7 @@ def _check(verdict: Verdict, file: VerdictFile, config: Config) -> None:
 def _spec(model: Model, device: torch.device) -> EngineSpec:
     """Returns the specification of the engine for a model. Raises `BackendError` where none can be."""
     options = EngineOptions() if model.batch is None else EngineOptions(batch=(model.batch,) * 3)
-    variant, gpu = _variant(device), _gpu(device)
+    variant, gpu = _variant(device), require_gpu(device.index)
     if variant.module == LEAN:
         return ready_spec(model, options, gpu)
     return EngineSpec(model=model, options=options, variant=variant, gpu=gpu)
@@ -175,13 +175,6 @@ def _device(config: Config) -> torch.device:
     return torch.device("cuda", device.index or 0)
 
 
-def _gpu(device: torch.device) -> GpuInfo:
-    """Returns the driver's description of a GPU that PyTorch uses."""
-    gpu = find_gpu(device.index)
-    assert gpu is not None, "PyTorch uses this GPU, so the driver has it"
-    return gpu
-
-
 def _variant(device: torch.device) -> Variant:
     """Returns the variant that serves the GPU. Raises `BackendError` if none does."""
-    return choose(_gpu(device), installed())
+    return choose(require_gpu(device.index), installed())

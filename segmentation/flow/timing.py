@@ -68,7 +68,7 @@ class StageClock:
         if self._gpu is None or stage.memory == "host":
             return self.call(name, batch, stage, *arguments)
         with _range(name, batch.number), gpu_errors():
-            return self._queued(name, batch, stage, arguments)
+            return self._queued(self._gpu, name, batch, stage, arguments)
 
     def steps(self, stage: str, source: Iterable[FrameBatch]) -> Generator[FrameBatch, None, None]:
         """The batches of `source`, each fetched on `stage`'s account."""
@@ -90,12 +90,13 @@ class StageClock:
         self._collect()
         return dict(self._seconds)
 
-    def _queued(self, stage: str, batch: FrameBatch, function: Callable[..., T], arguments: tuple[object, ...]) -> T:
-        assert self._gpu is not None
+    def _queued(
+        self, gpu: Gpu, stage: str, batch: FrameBatch, function: Callable[..., T], arguments: tuple[object, ...]
+    ) -> T:
         queued = time.perf_counter_ns()
-        begin = self._gpu.record_event(timed=True)
+        begin = gpu.record_event(timed=True)
         result = function(*arguments)
-        end = self._gpu.record_event(timed=True)
+        end = gpu.record_event(timed=True)
         if self._trace is not None:
             self._trace.span(stage, label(batch), queued, time.perf_counter_ns())
         self._events.append((stage, label(batch), queued, begin, end))

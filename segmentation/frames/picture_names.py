@@ -28,10 +28,7 @@ def numbers_of(path: Path) -> list[int]:
 
 def numbered_name(name: str, number: int) -> str:
     """Returns the name for which a name such as `%05d.png` stands with a number."""
-    form = NUMBER.search(name)
-    assert form is not None, "is_sequence"
-    before, behind = (name[part].replace("%%", "%") for part in (slice(form.start()), slice(form.end(), None)))
-    return f"{before}{form[0] % number}{behind}"
+    return NUMBER.sub(lambda form: form[0] % number, name, count=1).replace("%%", "%")
 
 
 def name_pattern(name: str) -> re.Pattern[str]:

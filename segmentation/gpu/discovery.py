@@ -92,13 +92,19 @@ def device_index(config: Config) -> int:
             f"device {config.device}: this needs an NVIDIA GPU; leave out --device, or write --device cuda:0"
         )
     index = int((config.device or "cuda:0").partition(":")[2] or 0)
-    if find_gpu(index) is not None:
-        return index
+    require_gpu(index)
+    return index
+
+
+def require_gpu(index: int) -> GpuInfo:
+    """Returns the `index`-th GPU. Raises `BackendError` in one line, with the remedy, if there is no such GPU."""
+    if (gpu := find_gpu(index)) is not None:
+        return gpu
     if not driver_is_there():
         raise BackendError(f"there is no NVIDIA driver ({DRIVER}); install it, or start the container with --gpus all")
     if find_gpu(0) is None:
         raise BackendError("the NVIDIA driver shows no GPU; check nvidia-smi, or start the container with --gpus all")
-    raise BackendError(f"device {config.device}: the NVIDIA driver shows no such GPU; use --device cuda:0")
+    raise BackendError(f"device cuda:{index}: the NVIDIA driver shows no such GPU; use --device cuda:0")
 
 
 def driver_is_there() -> bool:

@@ -117,8 +117,7 @@ class LiveDecoder(PyAVDecoder):
 
     def _goes_on(self, deadline: float | None) -> bool:
         """Returns whether frames may still come."""
-        live, stop = self.info.live, self.info.access.stop
-        assert live is not None
+        live, stop = self._live, self.info.access.stop
         over = deadline is not None and time.monotonic() >= deadline
         return not (over or live.ended or live.closed.is_set() or stop.is_set())
 

@@ -18,15 +18,21 @@ _CROPS = (
 )
 
 
+def photo() -> NDArray[np.uint8]:
+    """Returns `PICTURE`, (H, W, 3) BGR."""
+    found = cv2.imread(str(PICTURE))
+    assert found is not None, f"{PICTURE} belongs to the package"
+    return np.asarray(found, np.uint8)
+
+
 def picture_inputs(model: Model) -> NDArray[np.float32]:
     """Returns inputs of the network: four crops of `PICTURE` (4, 3, H, W) float32, normalized as `model` states."""
-    photo = cv2.imread(str(PICTURE))  # (H, W, 3) BGR
-    assert photo is not None, f"{PICTURE} belongs to the package"
-    height, width = photo.shape[:2]
+    whole = photo()
+    height, width = whole.shape[:2]
     order = [2, 1, 0] if model.channel_order == "bgr" else [0, 1, 2]
     pictures = np.empty((len(_CROPS), 3, model.height, model.width), np.float32)
     for target, (left, top, right, bottom, mirrored, brightness) in zip(pictures, _CROPS, strict=True):
-        crop = photo[int(top * height) : int(bottom * height), int(left * width) : int(right * width)]
+        crop = whole[int(top * height) : int(bottom * height), int(left * width) : int(right * width)]
         crop = crop[:, ::-1] if mirrored else crop
         small = cv2.resize(np.ascontiguousarray(crop), (model.width, model.height), interpolation=cv2.INTER_AREA)
         rgb = np.clip(small[..., ::-1].astype(np.float32) / 255 * brightness, 0, 1)

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
-from itertools import chain, pairwise
+from itertools import chain, islice, tee
 
 import numpy as np
 
@@ -94,8 +94,7 @@ def marked(
     def seconds(frame: Frame) -> Fraction:
         return frame.pts * info.time_base - info.start
 
-    for frame, following in pairwise(chain(frames, [None])):
-        assert frame is not None
+    for frame, following in _with_next(frames):
         end = None if following is None else seconds(following) - half
         own = []
         while left and (end is None or left[0].time < end):
@@ -105,6 +104,11 @@ def marked(
         if len(own) > 1:
             raise InputError(f"{name}: corrections at {own[0].time:g} s and {own[1].time:g} s are of the same frame")
         yield CorrectedFrame(frame.pts, luma_of(frame, info, pix_fmt), own[0].signed if own else None)
+
+
+def _with_next(frames: Iterator[Frame]) -> Iterator[tuple[Frame, Frame | None]]:
+    these, others = tee(frames)
+    return zip(these, chain(islice(others, 1, None), [None]), strict=False)
 
 
 def _nearest(near: list[tuple[int, PackedMap]], pts: int, step: Fraction) -> PackedMap | None:

@@ -50,9 +50,8 @@ class FoundSink(Sink):
         return self._above if self._keep is None else self._kept
 
     def write(self, batch: FinishedBatch) -> None:
-        if batch.frames.repeated:
+        if batch.found is None:  # frames that are repeated
             return
-        assert batch.found is not None
         self._frames += len(batch.frames)
         self._above += int(batch.found.sum())
         self.unknown += 0 if batch.unknown is None else int(batch.unknown.sum())

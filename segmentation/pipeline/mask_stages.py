@@ -35,7 +35,7 @@ class MaskStages:
         self.gpu, self.config, self.clock = opened.gpu, config, opened.clock
         self.turn = resources.turn
         with gpu_errors(), ExitStack() as building:
-            self.transfer = make_transfer(self.gpu, info, pix_fmt, config)
+            self.transfer = make_transfer(self.gpu, info, pix_fmt, opened.batch_size)
             self.plan, self.masks = make_network_masks(resources, opened, pix_fmt, self.transfer, building)
             self._refine = make_refiner(self.masks.memory, info, pix_fmt, config, self.gpu) if config.refine else None
             self._exits = building.pop_all()
@@ -58,14 +58,13 @@ class MaskStages:
             return batch.to("host", self.transfer)
 
 
-def make_transfer(gpu: Gpu | None, info: VideoInfo, pix_fmt: str, config: Config) -> Transfer:
+def make_transfer(gpu: Gpu | None, info: VideoInfo, pix_fmt: str, batch_size: int) -> Transfer:
     """Returns the transfer of a run's batches between the host and `gpu`; nothing moves without a GPU."""
     if gpu is None:
         return HostTransfer()
     from segmentation.gpu.transfer import GpuTransfer  # needs PyTorch
 
-    assert config.batch_size is not None
-    return GpuTransfer(gpu, info, FORMATS[pix_fmt], config.batch_size)
+    return GpuTransfer(gpu, info, FORMATS[pix_fmt], batch_size)
 
 
 def make_network_masks(

@@ -60,6 +60,7 @@ class OpenedRun:
 
     info: VideoInfo
     config: Config  # with the batch size
+    batch_size: int
     choices: Choices  # likewise
     gpu: Gpu | None  # `None` on a run without a GPU
     clock: StageClock
@@ -168,6 +169,7 @@ def on_machine(
     return OpenedRun(
         info=info,
         config=config,
+        batch_size=batch_size,
         choices=replace(choices, plan=plan.with_batch_size(batch_size)),
         gpu=gpu,
         clock=clock,

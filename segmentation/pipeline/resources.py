@@ -177,9 +177,9 @@ class Resources:
 
         Raises `ModelError` or `RefusesNetwork`.
         """
-        config = replace(config, batch_size=keys_at_once(config, model))
-        batch = config.batch_size if choice.on_gpu else None
-        key = (choice.implementation, model, batch, wants_class_map(model, config))
+        at_once = keys_at_once(config, model)
+        config = replace(config, batch_size=at_once)
+        key = (choice.implementation, model, at_once if choice.on_gpu else None, wants_class_map(model, config))
         with self._lock:
             if key in self._refused:
                 kind, text = self._refused[key]
@@ -193,16 +193,15 @@ class Resources:
                 except RefusesNetwork as exc:
                     self._refused[key] = type(exc), str(exc)
                     raise
-                self._networks[key] = self._shared(infer, config, gpu)
+                self._networks[key] = self._shared(infer, at_once, gpu)
             return self._networks[key].for_run()
 
-    def _shared(self, infer: Inference, config: Config, gpu: Gpu | None) -> SharedNetwork:
-        if infer.memory == "host":
+    def _shared(self, infer: Inference, batch: int, gpu: Gpu | None) -> SharedNetwork:
+        if infer.memory == "host" or gpu is None:
             return SharedNetwork(infer)
         from segmentation.stages.inference.batched_network import BatchedNetwork  # needs PyTorch
 
-        assert gpu is not None and config.batch_size is not None
-        return BatchedNetwork(infer, config.batch_size, self.turn.of(infer), gpu)
+        return BatchedNetwork(infer, batch, self.turn.of(infer), gpu)
 
     def limit_batch(self, size: int) -> None:
         """Frees the networks of larger batches and idle NVDEC sessions, for an attempt with a smaller batch."""

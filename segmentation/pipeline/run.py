@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from segmentation.errors import DeviceError, DeviceMemoryError, InputError
 from segmentation.flow.threads import opencv_threads, until
@@ -32,9 +31,6 @@ from segmentation.pipeline.time_report import missing_streams, report_late, reti
 from segmentation.pipeline.verification.verify import Verified
 from segmentation.stages.decode.timestamps import expected, within_limit
 from segmentation.stages.mask_source import MaskSource, SavedMasks
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +84,7 @@ class Run:
         self._plan = plan = opened.plan
         for line in str(plan).splitlines():
             log.info("plan: %s", line)
-        info, config, gpu, pix_fmt, kept = self._info, self._config, self._gpu, plan.pix_fmt, opened.choices.kept
+        info, gpu, pix_fmt, kept = self._info, self._gpu, plan.pix_fmt, opened.choices.kept
         self._outputs = exits.enter_context(self._make_outputs())
         self._overlap = opened.overlap(exits, trace)
         self._records = self._make_records(exits)
@@ -100,7 +96,7 @@ class Run:
             # A live source has a thread of its own, and its frames wait where those that are late can be dropped.
             self._decoded = self._overlap(batches, "decoded") if info.live is None else batches
             self._outputs.build(resources, exits, opened.end, kept)
-            self._transfer = make_transfer(gpu, info, pix_fmt, config)
+            self._transfer = make_transfer(gpu, info, pix_fmt, opened.batch_size)
             compositor = self._make_compositor()
             self._masks = self._mask_source(compositor.memory, exits)
             self._composite = CompositeStep(

@@ -27,7 +27,7 @@ def test_the_programs_of_a_run(interval: int, monkeypatch: pytest.MonkeyPatch) -
 
     begun: list[Any] = []
     monkeypatch.setattr(kernels, "begin_compiling", begun.extend)
-    monkeypatch.setattr(first_run, "find_gpu", lambda index: GpuInfo("a GPU", (12, 0)))
+    monkeypatch.setattr(first_run, "require_gpu", lambda index: GpuInfo("a GPU", (12, 0)))
     plan: Any = SimpleNamespace(infer=SimpleNamespace(name="torch-fp16"), pix_fmt="yuv444p")
     first_run.begin_kernels(plan, video_info(rotation=90), Config(interval=interval), 0)
     assert {program.arch for program in begun} == {"120"} and len(set(begun)) == len(begun)

@@ -130,7 +130,7 @@ def alone_on_gpu(folder: Path, clip: Path, options: Options, frames: int) -> dic
         infer = plan.infer.implementation(model, config, gpu)
         effect = Effect.parse(config.effect)
         drawn = plan.postprocess.implementation(info, info.pix_fmt, effect, config, gpu)
-        transfer = make_transfer(gpu, info, info.pix_fmt, config)
+        transfer = make_transfer(gpu, info, info.pix_fmt, batch)
         compose = Compositor([(effect, drawn)], drawn.memory, info, info.pix_fmt, config, gpu, transfer)
         batches = list(decoder)
         tensor = preprocess(batches[0])

@@ -97,7 +97,7 @@ class Side:
         config = replace(self._config, batch_size=batch)
         sessions = resources.nvdec_sessions if gpu is not None else None
         decoder = plan.decode.implementation(info, pix_fmt, config, gpu, sessions=sessions)
-        transfer = make_transfer(gpu, info, pix_fmt, config)
+        transfer = make_transfer(gpu, info, pix_fmt, batch)
         transfer.enter()
         try:
             for batch in decoder:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from segmentation.cli.console import Stdout, counted, fail, say
 from segmentation.cli.inputs.input_threads import in_threads
 from segmentation.cli.inputs.jobs import Job, files_of
-from segmentation.cli.inputs.standard_streams import STANDARD, lines_out, video_in, video_out
+from segmentation.cli.inputs.standard_streams import STANDARD, video_in, video_out
 from segmentation.cli.progress import BatchProgress
 from segmentation.cli.signals import Received
 from segmentation.errors import ConfigError, SegmentationError, reported
@@ -174,7 +174,7 @@ class JobBatch:
             target = job.address or (job.target and video_out(job.target, self.segmenter.config, self.stdout))
             options = job.options
             if str(options.get("results")) == STANDARD:
-                options = options | {"results": lines_out(self.stdout)}
+                options = options | {"results": self.stdout.open_file}
             report = self.segmenter.run(source, target, stop=job.stop, progress=advance, **options)
             stopped = job.stop.is_set() and not report.complete
             if stopped and (self.skip_existing or not alone):

@@ -4,7 +4,7 @@ import os
 import stat
 import sys
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import BinaryIO
 
 from segmentation.cli.console import Stdout
 from segmentation.errors import ConfigError, InputError
@@ -55,14 +55,7 @@ def video_out(target: Path, config: Config, stdout: Stdout) -> Path | OutputStre
     """Returns the stream for standard output, and other targets as they are. Raises `OutputError`."""
     if str(target) != STANDARD:
         return target
-    file = stdout.binary()
+    file = stdout.open_file.buffer
     if file.isatty():
         raise ConfigError("-o -: standard output is a terminal; lead it to a program or a file")
     return OutputStream("<stdout>", file, config.format or "matroska")
-
-
-def lines_out(stdout: Stdout) -> TextIO:
-    """Returns the file for lines of text. Raises `OutputError`."""
-    stdout.binary()
-    assert stdout.file is not None
-    return stdout.file

@@ -85,7 +85,7 @@ class Audit(Sink):
         """Writes the file, with pictures of the output. Raises `OutputError`."""
         if self._file is None or report.output is None:
             return
-        about, tracks = self._about(report), self._tracks()
+        about, tracks = self._about(report, report.output), self._tracks()
         try:
             if self._file.target.suffix.lower() == ".json":
                 doubtful = [_rounded(doubt) | {"correction": self._correction(doubt)} for doubt in self._doubts]
@@ -101,14 +101,13 @@ class Audit(Sink):
         except (OSError, av.error.FFmpegError) as exc:
             raise OutputError(f"{self._file.target}: cannot be written ({one_line(exc)})") from exc
 
-    def _about(self, report: Report) -> Facts:
+    def _about(self, report: Report, output: str) -> Facts:
         config = self._config
         settings = {one.name: (getattr(config, one.name), one.default) for one in fields(config) if one.init}
-        assert report.output is not None
         return {
             "program": f"segmentation {__version__}",
             "input": {"file": report.input, "sha256": _digest(self._info.path)},
-            "output": {"file": report.output, "sha256": _digest(report.output)},
+            "output": {"file": output, "sha256": _digest(output)},
             "settings": {name: str(value) for name, (value, usual) in settings.items() if value != usual},
             "stages": report.plan,
             "frames": report.frames,

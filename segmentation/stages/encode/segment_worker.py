@@ -119,12 +119,11 @@ class _FileEncoder:
             for offset, shape in frames.planes
         ]
         for i, (pts, duration) in enumerate(frames.times):
-            if self._cutter.begins(pts):
+            if self._cutter.begins(pts) or self._open is None:
                 self._end_segment()
                 self._open = _Segment(self._begun)
                 self._begun += 1
                 self._segments.put(self._open)
-            assert self._open is not None, "the first frame begins a segment"
             self._open.frames.put(_Frame(tuple(plane[i] for plane in planes), pts, duration, batch))
             if self._cutter.full:
                 self._end_segment()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, ClassVar, overload
 
 import numpy as np
@@ -132,13 +132,16 @@ def _looks(
     """Returns what runs the network on its input, and on each further look at it."""
     assert model.detection is not None
     passes = model.detection.passes
-    smaller = replace(model, height=model.height // 2, width=model.width // 2)
-    half = load_network(smaller, config.batch_size or 1, device) if "half" in passes else None
-
-    def further(name: str) -> list[torch.Tensor]:
+    looks: list[Callable[[], list[torch.Tensor]]] = [network.outputs]
+    for name in passes:
         if name == "mirrored":
-            return network.outputs(network.input.flip(3))
-        assert half is not None
-        return half.outputs(torch.nn.functional.avg_pool2d(network.input, 2))
+            looks.append(lambda: network.outputs(network.input.flip(3)))
+        else:
+            smaller = replace(model, height=model.height // 2, width=model.width // 2)
+            half = load_network(smaller, config.batch_size or 1, device)
+            looks.append(partial(_halved, network, half))
+    return lambda: [look() for look in looks]
 
-    return lambda: [network.outputs(), *map(further, passes)]
+
+def _halved(network: FixedBatch, half: FixedBatch) -> list[torch.Tensor]:
+    return half.outputs(torch.nn.functional.avg_pool2d(network.input, 2))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
@@ -46,19 +46,25 @@ class LiveFrame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveCounts:
-    """Counts of the frames by now: `received` is always the sum of `shown`, `waiting` and `dropped`."""
+class FrameCounts:
+    """Counts of a live source's frames by now. `received` is always the sum of `shown`, `waiting` and `dropped`."""
+
+    fps: float = 0.0  # frames shown, over the last 5 seconds
+    received: int = 0  # frames that arrived
+    shown: int = 0  # frames that have gone through all stages
+    waiting: int = 0  # frames before and within the stages
+    dropped: dict[str, int] = field(default_factory=dict)  # by cause
+    reconnects: int = 0
+    repeated: int = 0  # frames shown while the source was lost, which did not arrive
+    unsent: int = 0  # frames for addresses whose connection was lost
+    latency: dict[str, float] = field(default_factory=dict)  # in seconds: p50, p95, p99 and max
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveCounts(FrameCounts):
+    """See `FrameCounts`."""
 
     up: bool  # whether the source is connected and sends
-    received: int
-    shown: int  # frames that have gone through all stages
-    waiting: int  # frames in the ring, and on their way through the stages
-    dropped: dict[str, int]  # by cause
-    reconnects: int
-    repeated: int  # frames shown while the source was lost, which did not arrive
-    unsent: int  # frames for addresses whose connection was lost
-    fps: float  # of the last seconds
-    latency: dict[str, float]  # seconds: p50, p95, p99 and max
     late: Histogram
 
 

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal, TypeAlias
 
 import cv2
@@ -15,7 +15,7 @@ import numpy as np
 from segmentation.errors import hide_secrets, one_line
 from segmentation.frames import FORMATS, Planes, VideoInfo
 from segmentation.frames.latency import Histogram, Latencies
-from segmentation.frames.live_frames import LiveCounts
+from segmentation.frames.live_frames import FrameCounts
 from segmentation.frames.source import Source
 from segmentation.media.planes import rgb_of
 from segmentation.pipeline.report import Report
@@ -29,8 +29,8 @@ _KEPT = 100  # runs that have ended and are still told of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamStatus:
-    """One live source at this moment. `received` is always the sum of `shown`, `waiting` and `dropped`."""
+class StreamStatus(FrameCounts):
+    """One live source at this moment, with the counts of its frames."""
 
     name: str
     address: str  # without user and password
@@ -39,15 +39,6 @@ class StreamStatus:
     width: int = 0  # pixels, as stored; 0 before the first frame
     height: int = 0
     seconds: float = 0.0  # since the run began
-    fps: float = 0.0  # frames shown, over the last 5 seconds
-    received: int = 0  # frames that arrived
-    shown: int = 0  # frames that have gone through all stages
-    waiting: int = 0  # frames before and within the stages
-    dropped: dict[str, int] = field(default_factory=dict)  # by cause
-    reconnects: int = 0
-    repeated: int = 0  # frames shown while the source was lost, which did not arrive
-    unsent: int = 0  # frames for addresses whose connection was lost
-    latency: dict[str, float] = field(default_factory=dict)  # in seconds: p50, p95, p99 and max
 
 
 class StreamMonitor:
@@ -98,22 +89,14 @@ class StreamMonitor:
         seconds = round(time.monotonic() - self._begin, 1)
         if info is None or info.live is None:
             return replace(self._status, seconds=seconds)
-        counts: LiveCounts = info.live.counts()
+        counts = info.live.counts()
         return replace(
             self._status,
             state="up" if counts.up else "lost",
             width=info.width,
             height=info.height,
             seconds=seconds,
-            fps=counts.fps,
-            received=counts.received,
-            shown=counts.shown,
-            waiting=counts.waiting,
-            dropped=counts.dropped,
-            reconnects=counts.reconnects,
-            repeated=counts.repeated,
-            unsent=counts.unsent,
-            latency=counts.latency,
+            **{each.name: getattr(counts, each.name) for each in fields(FrameCounts)},
         )
 
     @property

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -89,7 +90,7 @@ def test_streams_are_told_of_added_and_removed(client: Client, tmp_path: Path) -
         assert client.ask("streams", hall, **right)[0] == 200
         until(lambda: client.streams()["hall"]["state"] == "up")
         one = client.streams()["hall"]
-        assert one.keys() == StreamStatus.__annotations__.keys()
+        assert one.keys() == {each.name for each in fields(StreamStatus)}
         assert one["received"] == one["shown"] + one["waiting"] + sum(one["dropped"].values())
         status, said = client.ask("streams", hall, **right)
         assert status == 409 and "under way already" in json.loads(said)["error"]

@@ -33,6 +33,7 @@ import av.error
 
 from segmentation._version import __version__
 from segmentation.errors import one_line
+from segmentation.media.opening.joined_ts import JoinedTs
 from segmentation.media.timed_response import TimedResponse
 from segmentation.system.access import Access
 from segmentation.system.safe_files import UNWAITED
@@ -73,7 +74,7 @@ class Files:
         self.complete = False  # the container is open, and may read as many files as it has segments
         self.beginning = b""  # of the input, if it is an address
 
-    def __call__(self, url: str, flags: int, options: dict[str, str]) -> HttpFile | BinaryIO:
+    def __call__(self, url: str, flags: int, options: dict[str, str]) -> HttpFile | BinaryIO | JoinedTs:
         if self._failed.is_set():  # PyAV prints an error that follows another
             return BytesIO()
         try:
@@ -82,7 +83,7 @@ class Files:
             self._failed.set()
             raise
 
-    def _open(self, url: str) -> HttpFile | BinaryIO:
+    def _open(self, url: str) -> HttpFile | BinaryIO | JoinedTs:
         if url != self._name and not self._access.playlists:
             raise DownloadError("names another file, which is refused")
         self._opened += 1
@@ -92,9 +93,10 @@ class Files:
             raise DownloadError(f"is a playlist that leads to more than {_MOST_FILES} files before the first frame")
         if url.startswith(("http://", "https://")):
             file = HttpFile(url, self._access, named=url == self._name, failed=self._failed, read=self._note)
-            if url == self._name:
-                self.beginning = file.beginning
-            return file
+            if url != self._name:
+                return file
+            self.beginning = file.beginning
+            return JoinedTs(file)
         if url.startswith("crypto"):
             raise DownloadError("is an encrypted playlist, which is not supported")
         if self._name.startswith(("http://", "https://")):

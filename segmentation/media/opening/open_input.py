@@ -20,6 +20,7 @@ from segmentation.frames.byte_source import ByteSource
 from segmentation.frames.picture_names import numbers_of
 from segmentation.frames.source import Source
 from segmentation.media.opening.download import DownloadError, Files
+from segmentation.media.opening.joined_ts import BEGINNING, JoinedTs, is_ts
 from segmentation.media.pictures.heif import is_tiled, open_heif
 from segmentation.media.pictures.webp import is_animated_webp, open_animated_webp
 from segmentation.system.access import MAX_PIXELS, Access, check_size, refused_above
@@ -44,8 +45,6 @@ _LOOK_AHEAD = {"analyzeduration": str(100 * 3600 * 1_000_000), "probesize": str(
 # A playlist without an end is read from its first segment on, and ends where it has not grown in six reloads, which
 # FFmpeg makes each half of its target duration.
 _PLAYLIST_ON_DISK = {"live_start_index": "0", "m3u8_hold_counters": "6"}
-_MERGED = {"merge_pmt_versions": "1"}  # streams of MPEG-TS go on with those of the next program map, in its order
-_READ = 1024  # bytes of a file in which a playlist shows itself
 
 
 def is_url(path: str) -> bool:
@@ -93,7 +92,12 @@ def open_input(
         options |= _LOOK_AHEAD if beginning.startswith(_UNANNOUNCED) else {}
         options["protocol_whitelist"] = "file" if files is None else "none"
         analysis = analysis_options(access) | (_NO_ANALYSIS if beginning[4:8] == _MP4 else {})
-        container = _opened(name, options, analysis, limits, files)
+        opener = files or (_open_ts if is_ts(beginning) else None)
+        container: InputContainer = av.open(
+            name, "r", timeout=limits, options=analysis, container_options=options, io_open=opener, **OPEN_OPTIONS
+        )
+        if files is not None:
+            files.complete = True
         if not url and is_tiled(container):
             container.close()
             return open_heif(path, access.max_pixels)
@@ -104,8 +108,6 @@ def open_input(
         raise no_such_file(path) from exc
     except PermissionError as exc:
         raise InputError(f"{path}: may not be read; check its permissions") from exc
-    except IsADirectoryError as exc:
-        raise InputError(f"{path}: is a folder, not a video") from exc
     except (av.error.FFmpegError, OSError, ValueError) as exc:
         kind = _kind(files.beginning if url and files is not None else beginning)
         if kind is not None and kind not in allowed:
@@ -118,34 +120,15 @@ def open_input(
         raise InputError(f"{path}: cannot be opened ({one_line(exc)})") from exc
 
 
-def _opened(
-    name: str, options: dict[str, str], analysis: dict[str, str], limits: tuple[float, float], files: Files | None
-) -> InputContainer:
-    """Opens a file or an address with FFmpeg's `options` of containers and of `analysis`. Raises FFmpeg's errors."""
-    container: InputContainer = av.open(
-        name, "r", timeout=limits, options=analysis, container_options=options, io_open=files, **OPEN_OPTIONS
-    )
-    if files is not None:
-        files.complete = True
-    elif not options.keys() & _MERGED and _is_joined(container):
-        container.close()
-        return _opened(name, options | _MERGED, analysis, limits, files)
-    return container
-
-
-def _is_joined(container: InputContainer) -> bool:
-    """Returns whether an MPEG-TS seems to be joined from recordings with other PIDs: it has the same streams again."""
-    if container.format.name != "mpegts":
-        return False
-    kinds = [(s.type, s.codec_context.name if s.codec_context else "") for s in container.streams]
-    count = len(kinds)
-    return any(count % part == 0 and kinds == kinds[:part] * (count // part) for part in range(1, count // 2 + 1))
+def _open_ts(path: str, flags: int, options: dict[str, str]) -> JoinedTs:
+    """Opens a file for PyAV's `io_open`."""
+    return JoinedTs(Path(path).open("rb"))
 
 
 def _open_bytes(source: ByteSource, access: Access) -> InputContainer:
     options = _limits(set())
     try:
-        reader = source.open()
+        reader = JoinedTs(source.open())
         # Without a time limit: the program before a pipe may take long to begin.
         container: InputContainer = av.open(
             reader, "r", options=analysis_options(access), container_options=options, **OPEN_OPTIONS
@@ -207,11 +190,11 @@ def _limits(kinds: set[str]) -> dict[str, str]:
 def _beginning(path: str) -> bytes:
     """Returns the first bytes of a file. Raises `InputError` for what can't be a video."""
     if stat.S_ISDIR(os.stat(path).st_mode):
-        raise IsADirectoryError
+        raise InputError(f"{path}: is a folder, not a video")
     if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for its writer
         raise InputError(f"{path}: is a pipe or a device; copy its content to a file, and name that")
     with Path(path).open("rb") as file:
-        beginning = file.read(_READ)
+        beginning = file.read(BEGINNING)
     if not beginning:
         raise InputError(f"{path}: the file is empty")
     return beginning

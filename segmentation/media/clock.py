@@ -15,9 +15,9 @@ from fractions import Fraction
 from itertools import count, islice, pairwise
 from typing import Generic, Literal, Protocol, TypeVar
 
-_BACK = Fraction(1, 10)  # seconds by which dts may fall back without a step, as in FFmpeg's own program
+_BACK = Fraction(1, 10)  # seconds off the expected time without a step or an outlier; behind it as in FFmpeg's program
 _GAP = Fraction(10)  # seconds: a longer gap of all streams is a step, likewise
-_JITTER = Fraction(1, 2)  # seconds ahead of the expected time from which on a packet may be an outlier
+_JITTER = Fraction(1, 2)  # seconds by which a time may be off for small reasons: reordering, streams apart, a lost PES
 _REACH = Fraction(3)  # seconds of a stream that are read ahead at most, to tell a step from outliers
 _STEADY = 3  # packets that must follow a step on its clock
 _FIRST = 32  # packets that show whether a stream begins apart from the others: two PES of sound have up to 26
@@ -238,12 +238,15 @@ class Clock(Generic[PacketT]):
         wrong = self._jump(own)
         if not 0 < wrong <= len(own) - _STEADY:
             return None
-        far = abs(own[wrong] - own[wrong - 1]) // 2
-        if others and (self._is_apart(own[wrong], others, far) or not self._is_apart(own[0], others, far)):
-            return None
-        if not others and wrong >= _STEADY:
-            return None
-        return own[wrong] - wrong * self._length(packet, self._tracks[stream])
+        length, back = self._length(packet, self._tracks[stream]), own[wrong - 1] - own[wrong]
+        begin = own[wrong] - wrong * length
+        if 0 < back <= self._seconds(_JITTER):  # right streams may be that far apart in a file
+            late, steady = own[0] - begin > self._seconds(_BACK), pairwise(own[wrong : wrong + _STEADY + 1])
+            return (
+                begin if late and all(at - before <= length + self._seconds(_BACK) for before, at in steady) else None
+            )
+        first, then = (bool(others) and self._is_apart(at, others, abs(back) // 2) for at in (own[0], own[wrong]))
+        return begin if (first and not then if others else wrong < _STEADY) else None
 
     def _begins_right(self, own: Sequence[int], others: Mapping[int, int | None]) -> bool:
         """Returns whether enough of a stream's first packets are seen, and they are no outliers."""
@@ -252,7 +255,7 @@ class Clock(Generic[PacketT]):
 
     def _jump(self, times: Sequence[int]) -> int:
         """Returns the number of the first time that is far behind the one before, or before it; 0 for none."""
-        back, far = -self._seconds(_JITTER), self._seconds(_GAP)
+        back, far = -self._seconds(_BACK), self._seconds(_GAP)
         return next((n for n, (before, at) in enumerate(pairwise(times), 1) if not back <= at - before <= far), 0)
 
     def _is_apart(self, at: int, others: Mapping[int, int | None], far: int) -> bool:
@@ -263,7 +266,7 @@ class Clock(Generic[PacketT]):
         """Returns whether a packet may have this dts without a look at what follows."""
         if track.last is None:
             return abs(at - expected) <= self._seconds(_GAP)
-        return track.last - self._seconds(_BACK) <= at <= expected + max(self._seconds(_JITTER), track.length)
+        return track.last - self._seconds(_BACK) <= at <= expected + max(self._seconds(_BACK), track.length)
 
     def _earlier(self, raw: int, track: _TrackClock, expected: int) -> int:
         """Returns the offset of an earlier clock with which a packet comes when it is expected, else the stream's."""
@@ -320,7 +323,7 @@ class Clock(Generic[PacketT]):
                 outlooks[stream].feed_old(at, self._shown(further), length, self._tracks[stream].offset)
             agreed = all(outlook.stepped for outlook in outlooks.values())
             if steady >= _STEADY and (agreed or abs(raw - begin) >= self._seconds(_REACH)):
-                return "step", outlooks
+                return ("step" if agreed or not self._alone(own, away, outlooks) else "gap"), outlooks
             if broken >= _STEADY and broken > steady:
                 return "gap", outlooks
         alone = len(self._tracks) == 1 and not self._steps  # such as slides, of which the last may follow late
@@ -329,7 +332,13 @@ class Clock(Generic[PacketT]):
         others = [outlook.stepped for stream, outlook in outlooks.items() if stream != own and outlook.fed]
         if (steady or others) and all(others):
             return "step", outlooks
-        return "gap" if steady >= _STEADY and 0 < away <= self._seconds(_GAP) else "outlier", outlooks
+        bearable = self._seconds(_GAP if steady >= _STEADY else _JITTER)
+        return "gap" if 0 < away <= bearable else "outlier", outlooks
+
+    def _alone(self, own: int, away: int, outlooks: Mapping[int, _Outlook]) -> bool:
+        """Returns whether a stream falls back a little while the clock of all others goes on: it was ahead before."""
+        others = [outlook for stream, outlook in outlooks.items() if stream != own and outlook.fed]
+        return -self._seconds(_REACH) <= away < 0 and bool(others) and not any(o.stepped for o in others)
 
     def _step(self, track: _TrackClock, expected: int, outlooks: dict[int, _Outlook]) -> None:
         """Moves the clock of all streams, so that none of them begins again before it has ended."""

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 
@@ -193,9 +193,15 @@ OUTLIERS = {
 
 
 @pytest.mark.parametrize("steps", [True, False])
-@pytest.mark.parametrize("seconds", [50, -50, 3, -3, 4000, 9.9])
 @pytest.mark.parametrize("stream", [VIDEO, SOUND])
-@pytest.mark.parametrize("which", OUTLIERS)
+@pytest.mark.parametrize(
+    ("which", "seconds"),
+    [  # the last packet may as well be shown or heard a little later
+        (which, seconds)
+        for which, seconds in product(OUTLIERS, [50, -50, 3, -3, 4000, 9.9, 0.2, -0.2, 0.45])
+        if which != "the last" or not 0 < seconds < 1
+    ],
+)
 def test_an_outlier_moves_no_other_packet(stream: int, seconds: float, which: str, steps: bool) -> None:
     packets = recording(6)
     own = of(packets, stream)
@@ -260,6 +266,8 @@ GAPS: dict[str, Callable[[], list[Packet]]] = {
     "sound that ends": lambda: without(recording(40), SOUND, 4, 99),
     "sound that begins late": lambda: without(recording(40), SOUND, 0, 22),
     "a lost second of the picture": lambda: without(recording(20), VIDEO, 4, 5),
+    "lost pictures": lambda: without(without(without(recording(9), VIDEO, 2, 2.2), VIDEO, 3, 3.4), VIDEO, 8.6, 8.8),
+    "lost sound": lambda: without(without(without(recording(9), SOUND, 2, 2.2), SOUND, 3, 3.4), SOUND, 8.6, 8.9),
     "sparse subtitles": lambda: recording(60, subtitles=(1, 50)),
     "slides": lambda: [replace(p, dts=p.dts * 450, pts=p.pts * 450) for p in of(recording(3), VIDEO)],
     "a picture a second": lambda: [
@@ -277,13 +285,24 @@ def test_gaps_that_are_real_stay(kind: str) -> None:
 
 
 @pytest.mark.parametrize("stream", [VIDEO, SOUND])
-@pytest.mark.parametrize("count", [1, 2, 13])
-@pytest.mark.parametrize("seconds", [50, -50, 3600, 3])
-def test_a_stream_that_begins_with_outliers_begins_with_the_others(stream: int, count: int, seconds: int) -> None:
+@pytest.mark.parametrize(
+    ("count", "seconds"), [*product([1, 2, 13], [50, -50, 3600, 3]), *product([1, 2], [0.2, 0.45])]
+)
+def test_a_stream_that_begins_with_outliers_begins_with_the_others(stream: int, count: int, seconds: float) -> None:
     packets = moved(recording(6), 100 * 90_000)
-    found, clock = on_clock(late(packets, stream, range(count), seconds * 90_000))
+    found, clock = on_clock(late(packets, stream, range(count), round(seconds * 90_000)))
     assert [packet.dts for packet in found] == [packet.dts for packet in packets]
     assert clock.retimed == {stream: count} and not clock.steps
+
+
+@pytest.mark.parametrize("stream", [VIDEO, SOUND])
+@pytest.mark.parametrize("seconds", [0.2, 0.45])
+def test_a_first_pes_that_is_a_little_late_moves_nothing_behind_it(stream: int, seconds: float) -> None:
+    packets = moved(recording(6), 100 * 90_000)
+    found, clock = on_clock(late(packets, stream, range(13), round(seconds * 90_000)))
+    behind = {place for place, p in enumerate(packets) if p.stream_index != stream or p in of(packets, stream)[13:]}
+    assert [found[place].dts for place in behind] == [packets[place].dts for place in behind]
+    assert not clock.steps
 
 
 def test_a_single_stream_may_begin_with_outliers() -> None:

@@ -48,8 +48,10 @@ def test_a_pause_is_no_length_of_another_picture(tmp_path: Path) -> None:
     assert len(found) == len(pts)
 
 
-@pytest.mark.parametrize(("pid", "seconds"), first(2, [(256, -50), (257, 3), (256, 3), (257, -50)]))
-def test_a_first_packet_with_a_wrong_time_leaves_no_pause(pid: int, seconds: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("pid", "seconds"), first(3, [(256, -50), (257, 3), (256, 0.4), (257, 0.4), (256, 3), (257, -50)])
+)
+def test_a_first_packet_with_a_wrong_time_leaves_no_pause(pid: int, seconds: float, tmp_path: Path) -> None:
     video = Synthetic(codec="libx264", pts=range(40), audio="aac").write(tmp_path / "a.ts").read_bytes()
     (tmp_path / "b.ts").write_bytes(with_wrong_times(video, pid, [0], seconds))
     for name in "ab":
@@ -58,6 +60,16 @@ def test_a_first_packet_with_a_wrong_time_leaves_no_pause(pid: int, seconds: int
         assert abs(have - want) < Fraction(1, 25)
     have, want = (packets(tmp_path / f"{name}.mkv", "audio") for name in "ba")
     assert same_packets(have, want, Fraction(1, 25))
+
+
+def test_a_first_picture_that_is_early_is_shown_until_the_others_begin(tmp_path: Path) -> None:
+    """As in FFmpeg's own program: slides begin so."""
+    video = Synthetic(codec="libx264", pts=range(40), audio="aac").write(tmp_path / "a.ts").read_bytes()
+    (tmp_path / "b.ts").write_bytes(with_wrong_times(video, 256, [0], -0.9))
+    segment(tmp_path / "b.ts", tmp_path / "b.mkv", effect="mask", verify=True)
+    shown, heard = times(tmp_path / "b.mkv"), packets(tmp_path / "b.mkv", "audio")
+    assert shown[1] - shown[0] == pytest.approx(0.94, abs=0.01) and shown[2] - shown[1] == pytest.approx(0.04, abs=0.01)
+    assert heard[0].time is not None and heard[0].time - shown[0] == pytest.approx(0.88, abs=0.01)
 
 
 def test_packets_before_damage_are_yielded(tmp_path: Path) -> None:

@@ -75,10 +75,13 @@ def read_heif(path: str, max_pixels: int) -> HeifPicture:
 
 def _read_avif(path: str, data: bytes) -> HeifPicture:
     """Reads a picture of AV1. OpenCV leaves depth, rotation, mirroring and profile to the caller."""
+    level = cv2.utils.logging.setLogLevel(0)  # OpenCV would print lines of its own
     try:
         found = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
     except cv2.error as exc:
         raise InputError(f"{path}: can't be read ({one_line(exc)})") from exc
+    finally:
+        cv2.utils.logging.setLogLevel(level)
     if found is None:
         raise InputError(f"{path}: is damaged or cut off")
     deep, twelve = (bool(_properties(data, b"av1C")[0][2] & bit) for bit in (0x40, 0x20))  # AV1-ISOBMFF, 2.3.3
@@ -106,6 +109,8 @@ def _read_heic(path: str, max_pixels: int) -> HeifPicture:
     try:
         found = library.open_heif(path)  # the header alone
         check_size(found.size[0], found.size[1], path, max_pixels)
+        if not found.info["primary"]:  # one of its tiles, in place of a picture that is broken
+            raise InputError(f"{path}: is damaged or cut off")
         if found.mode not in ("RGB", "RGBA", "L"):
             raise InputError(f"{path}: its pixels are {found.mode}; make it a JPEG or PNG")
         pixels = np.array(found, np.uint8)  # a copy: the library frees its own

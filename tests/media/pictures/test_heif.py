@@ -1,5 +1,6 @@
 """HEIF pictures of tiles: read whole wherever a picture is, or refused in a line."""
 
+import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,17 @@ def test_the_whole_picture_is_read(tiled: Path) -> None:
 def test_bytes_of_tiles_are_refused(tiled: Path) -> None:
     with Segmenter(device="cpu") as segmenter, pytest.raises(InputError, match="consists of tiles"):
         next(segmenter.frames(tiled.read_bytes()))
+
+
+def test_a_broken_table_of_tiles_is_no_single_tile(tiled: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    data = bytearray(tiled.read_bytes())
+    at = data.rfind(struct.pack(">BBHH", 1, 2, 192, 128))  # rows and columns, each one less
+    data[at : at + 2] = b"\xff\xff"
+    tiled.write_bytes(data)
+    for read in (read_still, probe):
+        with pytest.raises(InputError, match="damaged"):
+            read(str(tiled))
+    assert capfd.readouterr() == ("", "")
 
 
 def test_the_limit_is_the_whole_pictures(tiled: Path) -> None:

@@ -8,7 +8,6 @@ from typing import Any, cast, get_args
 from segmentation.cli.inputs.jobs import effect_and_file
 from segmentation.cli.parser import Parser, add_everyday, new_parser, parse_into
 from segmentation.errors import ConfigError
-from segmentation.options.anonymize import reversible
 from segmentation.options.command import Arguments
 from segmentation.options.config import OPTIONS, Config
 from segmentation.options.keywords import Options
@@ -44,10 +43,7 @@ def config_from(options: argparse.Namespace) -> Config:
     given = options_from(options)
     if "also" in given:
         given["also"] = [effect_and_file(text) for text in options.also]
-    config = Config(**given)
-    if config.anonymize is not None and given.get("effect") == "blur":
-        raise reversible("blur")  # as a default it stands for black
-    return config
+    return Config(**given)
 
 
 def options_from(options: argparse.Namespace) -> Options:

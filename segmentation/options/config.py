@@ -8,7 +8,7 @@ from typing import TextIO, get_args
 from segmentation.errors import ConfigError, did_you_mean
 from segmentation.options.anonymize import BODIES, COVERS, LOOK_AHEAD, REGIONS, Anonymize, Region, reversible
 from segmentation.options.devices import DEVICES, PROCESSORS, is_device
-from segmentation.options.effect import CHOICES, Effect, number
+from segmentation.options.effect import CHOICES, DEFAULT_EFFECT, Effect, Unasked, number
 from segmentation.options.instances import CountPlace, Keep, Pick
 from segmentation.options.keywords import (
     Activation,
@@ -61,7 +61,7 @@ class Config:
 
     # Rows of a table, which a formatter would make ten lines each.
     # fmt: off
-    effect: str = option("effect and mask", "blur",
+    effect: str = option("effect and mask", DEFAULT_EFFECT,
         f"the change of the background: {CHOICES}; sizes in pixels of a 1080-line picture", by_default="blur:25",
         metavar="EFFECT", everyday=True, of=Of.RUN | Of.PICTURE, link="effects.md")
     also: Sequence[tuple[str, str | Path]] = option("effect and mask", (),
@@ -396,7 +396,7 @@ class Config:
             raise ConfigError(f"anonymize: leave out {row.flag}, which may show what is to be covered")
         if self.model not in ("person", wanted.model):
             raise ConfigError(f"anonymize {self.anonymize}: names its network itself; leave out --model")
-        effect = Effect.parse("color:#000000" if self.effect == "blur" else self.effect)
+        effect = Effect.parse("color:#000000" if isinstance(self.effect, Unasked) else self.effect)
         if effect.kind not in COVERS or effect.label:
             raise reversible(effect.text)
         chosen: dict[str, object] = {"model": wanted.model, "effect": effect.text, "invert": True, "refine": False}

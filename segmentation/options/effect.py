@@ -19,6 +19,13 @@ _OTHER_NAMES = {"transparent": "cutout", "alpha": "cutout", "greenscreen": "colo
 _WITH_FILE = ("image:", "video:")
 
 
+class Unasked(str):
+    """The text of an effect that nobody has asked for: `--anonymize` covers in black then."""
+
+
+DEFAULT_EFFECT: str = Unasked("blur")
+
+
 @dataclass(frozen=True, slots=True)
 class Effect:
     """A kind of effect with its argument. Sizes are in pixels of a picture whose shorter side has 1080."""

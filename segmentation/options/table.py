@@ -112,6 +112,8 @@ class Option:
 
     def checked(self, value: object) -> object:
         """Returns `value` in the option's type. Raises `ConfigError` if it is of another type or out of range."""
+        if type(value) is type(self.default) and value == self.default:
+            return value  # as it is, see `effect.Unasked`
         kind = option_type(self.type)
         if kind.what == "text" and self.choices:
             kind = kind._replace(what=f"text, one of {', '.join(self.choices)}")

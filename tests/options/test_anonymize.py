@@ -1,12 +1,14 @@
 """The option `--anonymize`: what it stands for, and what it does not go with."""
 
 import math
+import pickle
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from segmentation import Config, ConfigError
+from segmentation import Config, ConfigError, Segmenter
 from segmentation.options.anonymize import Region
 
 
@@ -15,6 +17,15 @@ def test_faces_are_covered_in_black_frame_by_frame() -> None:
     assert (config.model, config.effect, config.invert) == ("face", "color:#000000", True)
     assert (config.refine, config.smoothing_strength, config.tracker) == (False, 0.0, "balanced")
     assert Config(anonymize="faces", effect="image:flag.png").effect == "image:flag.png"
+
+
+def test_black_stands_for_the_default_effect_alone() -> None:
+    for config in (Config(), Config(mute=True), pickle.loads(pickle.dumps(Config()))):
+        assert config.effect == "blur" and replace(config, anonymize="faces").effect == "color:#000000"
+    with pytest.raises(ConfigError, match="of blur something may be computed back"):
+        Segmenter(Config(effect="blur"), anonymize="faces")
+    with Segmenter(anonymize="faces") as segmenter, pytest.raises(ConfigError, match="of blur something"):
+        segmenter.run("no.mp4", "out.mp4", effect="blur")
 
 
 def test_people_are_covered_by_a_lower_threshold() -> None:
@@ -35,6 +46,8 @@ def test_a_network_of_ones_own() -> None:
         ({"anonymize": "plates"}, "no network of plates is built in"),
         ({"anonymize": "plates="}, "name the network's file"),
         ({"anonymize": "faces", "effect": "blur:50"}, "of blur:50 something may be computed back"),
+        ({"anonymize": "faces", "effect": "blur"}, "of blur something may be computed back"),
+        ({"region": ("1,2,3,4",), "effect": "blur"}, "of blur something may be computed back"),
         ({"anonymize": "faces", "effect": "pixelate"}, "may be computed back"),
         ({"anonymize": "faces", "also": (("mask", "m.mkv"),)}, "leave out --also, which may show"),
         ({"anonymize": "faces", "interval": 2}, "leave out --interval"),

@@ -26,7 +26,7 @@ from segmentation.cli.console import (
 from segmentation.cli.inputs.batch import JobBatch
 from segmentation.cli.inputs.find_inputs import FoundInput, Inputs, find_inputs, paced
 from segmentation.cli.inputs.input_threads import stuck
-from segmentation.cli.inputs.jobs import Job, longest_first, make_jobs
+from segmentation.cli.inputs.jobs import Job, leave_out_pictures, longest_first, make_jobs
 from segmentation.cli.inputs.standard_streams import check_stdout
 from segmentation.cli.plan import describe_plan, parallelism_of
 from segmentation.cli.signals import finish_on_signals
@@ -84,10 +84,10 @@ def _run(options: Arguments, stdout: Stdout) -> int:
     """Does what the arguments say; returns the exit code. Raises any error before the first input is begun."""
     config = with_project(config_from(options))
     if options.plan:
-        stdout.print(describe_plan(config, options, _inputs(options) if options.inputs else Inputs()))
+        stdout.print(describe_plan(config, options, _inputs(options, config) if options.inputs else Inputs()))
         return 0
     check_stdout(options.output, config, json=options.json)
-    inputs = _inputs(options)
+    inputs = _inputs(options, config)
     jobs = make_jobs(inputs.sources, options.output, config)
     if options.workers:
         jobs = longest_first(jobs)
@@ -167,13 +167,17 @@ def _status(options: Arguments, config: Config, batch: JobBatch) -> AbstractCont
     return server
 
 
-def _inputs(options: Arguments) -> Inputs:
-    """Returns the inputs that the arguments stand for. Raises `ConfigError` if there are no arguments."""
+def _inputs(options: Arguments, config: Config) -> Inputs:
+    """Returns the inputs that the arguments stand for.
+
+    Raises `ConfigError` if there are no arguments, and for pictures alone with an option that is of videos.
+    """
     if not options.inputs:
         raise ConfigError(
             "no input: name a video, a picture, a folder, a pattern or an http(s) address; --help shows the options"
         )
     inputs = find_inputs(options.inputs, recursive=options.recursive)
+    leave_out_pictures(inputs, config)
     if options.pace:
         inputs.sources = [paced(source) for source in inputs.sources]
     return inputs

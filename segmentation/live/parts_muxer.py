@@ -46,7 +46,7 @@ class PartsMuxer(Muxer):
     def __init__(self, target: Path, info: VideoInfo, config: Config, option: str = "-o") -> None:
         assert config.cut_every is not None
         self._length = exact(config.cut_every)
-        self._pattern = target.absolute()  # the current folder may change before the end
+        self._folder = Path.cwd()  # it may change before the end
         self._part: OutputContainer | None = None
         self._streams: tuple[Stream, ...]  # of the part, by their number
         self._begins = self._ends = Fraction(0)  # of the part, in seconds on the source's clock
@@ -56,7 +56,7 @@ class PartsMuxer(Muxer):
         if self.target.suffix.lower() != ".mkv":
             raise OutputError(f"{self.target}: files that are cut end in .mkv; name such a file with {option}")
         try:
-            self._named().parent.mkdir(parents=True, exist_ok=True)
+            (self._folder / self._named()).parent.mkdir(parents=True, exist_ok=True)
         except OSError as exc:
             raise self._error(exc) from exc
 
@@ -81,7 +81,8 @@ class PartsMuxer(Muxer):
         self._end_part()
         self.tick  # noqa: B018  # writes the encoder's parameters into its stream
         try:
-            path, descriptor = self._create()
+            named, descriptor = self._create()
+            path = self._folder / named
             os.close(descriptor)  # FFmpeg opens the file by its name, and only when it writes the header
             options = format_options(path, self._info) | _OPTIONS
             part = self._part = av.open(str(path), "w", format="matroska", container_options=options)
@@ -91,23 +92,23 @@ class PartsMuxer(Muxer):
         if self._info.display_matrix is not None:
             part.streams.video[0].set_display_matrix(self._info.display_matrix)
         self._begins, self._ends = seconds, (seconds // self._length + 1) * self._length
-        self.parts += (str(path),)
-        log.info("%s: %s begins", self._info.path, path)
+        self.parts += (str(named),)
+        log.info("%s: %s begins", self._info.path, named)
         return part
 
     def _create(self) -> tuple[Path, int]:
         """Makes an empty file with a name of its own; returns its descriptor too. Raises `OSError`."""
         named = self._named()
-        named.parent.mkdir(parents=True, exist_ok=True)
+        (self._folder / named).parent.mkdir(parents=True, exist_ok=True)
         for number in count(1):
             path = named if number == 1 else named.with_stem(f"{named.stem}-{number}")
             with suppress(FileExistsError):
-                return path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | SAFE, 0o666)
+                return path, os.open(self._folder / path, os.O_RDWR | os.O_CREAT | os.O_EXCL | SAFE, 0o666)
         raise AssertionError("numbers don't end")
 
     def _named(self) -> Path:
-        """Returns the name of a part that begins now."""
-        return Path(time.strftime(str(self._pattern)))
+        """Returns the name of a part that begins now, as `target` is given: the folder's own name is no pattern."""
+        return Path(time.strftime(str(self.target)))
 
     def _end_part(self) -> None:
         """Completes the part. Raises `OutputError`."""

@@ -18,7 +18,7 @@ from segmentation.frames.sinks import FinishedBatch
 from segmentation.media.pictures.still import Pixels, Still, encode_still, read_still
 from segmentation.options.config import OPTIONS, Config
 from segmentation.options.keywords import PictureOptions, Quality
-from segmentation.options.table import Of
+from segmentation.options.table import Of, Option
 from segmentation.pipeline.found import nothing_found
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.request import RunRequest
@@ -30,6 +30,8 @@ from segmentation.system.atomic_file import PendingFile
 log = logging.getLogger(__name__)
 
 _REFUSED = {
+    "video": "a picture is always written; leave out --no-video",
+    "results_format": "has instances of a video; pictures have lines",
     "save_masks": "the masks of pictures are pictures; write --also mask:FILE.png",
     "verify": "compares videos; leave it out for pictures",
     "audit": "is of tracks in a video; leave it out for pictures",
@@ -109,8 +111,6 @@ class PictureRun:
             raise InputError(f"{self._source.text}: stopped before the first frame; nothing was written")
         if why := refused_for_pictures(config):
             raise ConfigError(why)
-        if config.results_format != "lines":
-            raise ConfigError(f"results format {config.results_format}: has instances of a video; pictures have lines")
         if useless := config.given(Of.VIDEO):
             log.warning("pictures are written without %s", ", ".join(row.flag for row in useless))
             config = replace(config, codec=None, preset=None)
@@ -141,9 +141,15 @@ class PictureRun:
 
 def refused_for_pictures(config: Config) -> str:
     """Returns why a picture can't be made with these options, as they are of videos alone; "" where it can."""
-    if not config.video:
-        return "a picture is always written; leave out --no-video"
-    return next((f"{OPTIONS[name].title}: {why}" for name, why in _REFUSED.items() if getattr(config, name)), "")
+    if (row := of_videos_alone(config)) is None:
+        return ""
+    value = getattr(config, row.name)
+    return f"{row.title}{f' {value}' if isinstance(value, str) else ''}: {_REFUSED[row.name]}"
+
+
+def of_videos_alone(config: Config) -> Option | None:
+    """Returns an option that was given and that pictures can't have, if there is one."""
+    return next((row for name in _REFUSED if getattr(config, name) != (row := OPTIONS[name]).default), None)
 
 
 def _with_alpha(made: Pixels, still: Still, kind: str) -> Pixels:

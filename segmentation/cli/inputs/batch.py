@@ -181,6 +181,7 @@ class JobBatch:
                 report = _as_fragment(report, [path for path in job.written if path not in before])
             return Outcome(job.source, report=report, stopped=stopped)
         finally:
+            job.drop_folders()
             end()
 
     def _tell(self, outcome: Outcome) -> int:

@@ -45,6 +45,8 @@ class Inputs:
     no_videos: list[str] = field(default_factory=list)
     earlier_outputs: list[str] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)  # in folders, unless they are searched too
+    pictures: list[str] = field(default_factory=list)  # among videos, with an option that is of videos alone
+    of_videos: str = ""  # that option
 
     @property
     def left_out(self) -> str:
@@ -53,6 +55,7 @@ class Inputs:
             (self.no_videos, "no video or picture"),
             (self.earlier_outputs, "output of an earlier run"),
             (self.folders, "folder, which -r searches too"),
+            (self.pictures, f"picture, which {self.of_videos} is not for"),
         )
         counts = [f"{len(files)} ({reason}: {_some(files)})" for files, reason in kinds if files]
         return f"left out {', '.join(counts)}" if counts else ""

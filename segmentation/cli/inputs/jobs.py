@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from segmentation.cli.inputs.find_inputs import VIDEO_SUFFIXES, FoundInput
+from segmentation.cli.inputs.find_inputs import VIDEO_SUFFIXES, FoundInput, Inputs
 from segmentation.cli.inputs.standard_streams import STANDARD, is_stdin
 from segmentation.errors import ConfigError, InputError, hide_secrets
 from segmentation.frames.byte_source import is_fifo
@@ -21,7 +21,7 @@ from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.options.keywords import RunOptions
 from segmentation.pipeline.output_paths import NAME, check_output, default_output, fill_name, live_name
-from segmentation.sessions.picture_run import refused_for_pictures
+from segmentation.sessions.picture_run import of_videos_alone, refused_for_pictures
 
 _PATHS = ("/", "./", "../")
 _FILES = VIDEO_SUFFIXES | {
@@ -77,6 +77,13 @@ class Job:
         for folder in self.folders:
             folder.mkdir(parents=True, exist_ok=True)
 
+    def drop_folders(self) -> None:
+        """Removes the folder of numbered results, which no other run has, where it is empty."""
+        results = Path(str(self.options.get("results", "")))
+        if results.parent in self.folders and NUMBER.search(results.name):
+            with suppress(OSError):
+                results.parent.rmdir()
+
 
 def longest_first(jobs: Sequence[Job]) -> list[Job]:
     """Returns the jobs by the size of their inputs, so that the last ones to end are short."""
@@ -101,7 +108,6 @@ def make_jobs(inputs: Sequence[FoundInput], output: str | None, config: Config) 
         raise ConfigError(f"--trace {config.trace}: one file for one input; trace them apart")
     if config.project is not None and several:
         raise ConfigError(f"--project {config.project}: is of one video; process the inputs apart")
-    _check_pictures(inputs, config)
     jobs: list[Job] = []
     files = {_identity(one.source.text): one.source for one in inputs if not one.source.is_url}
     owners: dict[Path, Source] = {}
@@ -110,7 +116,7 @@ def make_jobs(inputs: Sequence[FoundInput], output: str | None, config: Config) 
         if config.video and os.path.exists(target) and files.get(_identity(target), source) != source:
             raise ConfigError(f"{source.text}: its output {target} is an input too; name another with -o")
         job = Job(source, target if config.video else None, {}, address=fill_name(address, source))
-        if folder:
+        if folder or (source.is_live and config.cut_every is None and NAME in str(output)):  # parts make their own
             job.folders.add(target.parent)
         _name_others(job, target, config, found, several=several, whole=whole)
         masks = job.options.get("masks")
@@ -121,13 +127,20 @@ def make_jobs(inputs: Sequence[FoundInput], output: str | None, config: Config) 
     return jobs
 
 
-def _check_pictures(inputs: Sequence[FoundInput], config: Config) -> None:
-    """Raises `ConfigError` for options that pictures can't have, before any of the inputs is begun."""
-    if why := refused_for_pictures(config):
-        pictures = [one.source.text for one in inputs if _is_still(one.source.text)]
-        if pictures:
-            count = "" if len(inputs) == 1 else f" ({len(pictures)} of {len(inputs)} inputs are pictures)"
-            raise ConfigError(f"{pictures[0]}: {why}{count}")
+def leave_out_pictures(inputs: Inputs, config: Config) -> None:
+    """Leaves pictures out of several inputs where an option is of videos alone.
+
+    Raises `ConfigError` where nothing else is there.
+    """
+    if (row := of_videos_alone(config)) is None:
+        return
+    pictures = [one for one in inputs.sources if _is_still(one.source.text)]
+    names = [one.source.text for one in pictures]
+    if pictures and len(pictures) == len(inputs.sources):
+        count = "" if len(names) == 1 else f" ({len(names)} of {len(names)} inputs are pictures)"
+        raise ConfigError(f"{names[0]}: {refused_for_pictures(config)}{count}")
+    inputs.sources = [one for one in inputs.sources if one not in pictures]
+    inputs.pictures, inputs.of_videos = names, row.flag
 
 
 def _is_still(path: str) -> bool:

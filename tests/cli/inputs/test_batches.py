@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import photos
 import pytest
 from fake_session import FakeSegmenter
 from paths import SAMPLE
@@ -284,3 +285,34 @@ def test_the_bar_shows_all_inputs(here: Path, monkeypatch: pytest.MonkeyPatch) -
         bars.skip(sources[1])
         bars._bars.refresh()
     assert "3 of 3" in screen.getvalue() and "100%" in screen.getvalue()
+
+
+def test_pictures_are_left_out_where_an_option_is_of_videos_alone(
+    here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Path("in").mkdir()
+    Synthetic(codec="libx264", pts=range(3)).write(Path("in/clip.mp4"))
+    for number in range(5):
+        photos.write(Path("in", f"{number}.jpg"), photos.photo(32, 32))
+    options = ["--model", "person", "--json"]
+    assert main(["in", "--no-video", "--results", "r/", "--results-format", "yolo", *options]) == 0
+    out, err = capfd.readouterr()
+    assert "left out 5 (picture, which --no-video is not for: 0.jpg, 1.jpg, 2.jpg and 2 more)" in err
+    assert "failed" not in err and len(out.splitlines()) == 1
+    assert [path.name for path in Path("r").iterdir()] == ["clip.segmented"]
+    assert main(["in", "-o", "out/", "--anonymize", "faces", "--audit", "out/", *options[2:]]) == 0
+    assert "picture, which --audit is not for" in capfd.readouterr().err
+    assert sorted(path.name for path in Path("out").iterdir()) == ["clip.segmented.audit.html", "clip.segmented.mp4"]
+
+
+def test_no_empty_folder_of_numbered_results_stays(here: Path) -> None:
+    touch("in/broken.mp4")
+    assert main(["in", "-o", "out", "--results", "r", "--results-format", "yolo"]) == 1
+    assert not list(Path("r").glob("*"))
+
+
+def test_the_folder_of_a_pattern_is_made() -> None:
+    (job,) = make_jobs(find_inputs(["hall=rtsp://h/1"]).sources, "z/{name}/{name}.mkv", Config())
+    assert job.target == Path("z/hall/hall.mkv") and job.folders == {Path("z/hall")}
+    (job,) = make_jobs(find_inputs(["hall=rtsp://h/1"]).sources, "z/%Y/{name}.mkv", Config(cut_every=60))
+    assert not job.folders, "the parts make it, with the year in its name"

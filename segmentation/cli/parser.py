@@ -4,7 +4,7 @@ import argparse
 import logging
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NoReturn, TypeVar, get_args
 
@@ -15,6 +15,33 @@ from segmentation.errors import did_you_mean
 from segmentation.options.command import LogFormat
 
 Space = TypeVar("Space")
+
+# Options of other programs, and values of --codec, with the words that stand for them here.
+_BACKGROUND = "--effect color:COLOR, image:FILE or video:FILE"
+_OTHERS = dict.fromkeys(("--background", "--bg", "--bgcolor", "--replace"), _BACKGROUND) | {
+    "--green-screen": "--effect color:#00b140",
+    "--transparent": "--effect cutout",
+    "--blur": "--effect blur:STRENGTH",
+    "--pixelate": "--effect pixelate:SIZE",
+    "--mosaic": "--effect pixelate:SIZE",
+    "--blur-faces": "--anonymize faces",
+    "--faces": "--anonymize faces",
+    "--plates": "--anonymize plates=FILE.onnx",
+    "--replacewith": "--effect with a color or image:FILE",
+    "--keep-audio": "nothing: sound is kept",
+    "--no-audio": "--mute",
+    "--gpu": "--device cuda:0",
+    "--cpu": "--device cpu",
+    "--crf": "--quality",
+    "--input": "the input's name alone",
+    "-i": "the input's name alone",
+    "h265": "hevc",
+    "x265": "hevc",
+    "libx265": "hevc",
+    "x264": "h264",
+    "libx264": "h264",
+    "prores": "--effect cutout -o NAME.mov, the one output in ProRes",
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -53,7 +80,7 @@ class Parser(argparse.ArgumentParser):
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as exc:
-            exc.message += did_you_mean(str(value), map(str, action.choices or ()))
+            exc.message += _meant(str(value), map(str, action.choices or ()))
             raise
 
 
@@ -128,9 +155,15 @@ def parse_into(space: Space, parser: Parser, arguments: Sequence[str] | None) ->
             parser.error(f"unrecognized arguments: {text}; did you mean {name}?")
     _, unknown = parser.parse_known_intermixed_args(given, space)
     if unknown:
-        proposals = [did_you_mean(text.partition("=")[0], known) for text in unknown if text.startswith("--")]
+        meant = _meant if "--effect" in known else did_you_mean
+        proposals = [meant(text.partition("=")[0], known) for text in unknown if text.startswith("-")]
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{''.join(proposals)}")
     return space
+
+
+def _meant(given: str, known: Iterable[str]) -> str:
+    """Returns what to write in place of an option or a choice, empty where nobody can say that."""
+    return f"; write {_OTHERS[given]}" if given in _OTHERS else did_you_mean(given, known)
 
 
 def _log_format(given: Sequence[str]) -> LogFormat:

@@ -139,7 +139,7 @@ def test_no_beginning_of_an_option_is_taken(make: Callable[[], Parser]) -> None:
     [
         (main, ["--codec", "hvec"], "hevc"),
         (main, ["--codec", "H264"], "h264"),
-        (main, ["--codec", "h265"], None),  # which is no misspelt h264
+        (main, ["--codec", "h266"], None),  # which is no misspelt h264
         (main, ["--model-type", "pphuman-seg"], "pphumanseg"),
         (build, ["--precision", "pf16"], "fp16"),
         (build, ["--variant", "tensorrt-rtx"], "tensorrt_rtx"),
@@ -170,6 +170,21 @@ def test_a_misspelt_name(arguments: list[str], code: int, meant: str | None, cap
     assert main([*arguments, "--plan"]) == code
     [line] = capfd.readouterr().err.splitlines()
     assert line.endswith(f"; did you mean {meant}?") if meant else "did you mean" not in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "here"),
+    [
+        (["--background", "red"], "--effect color:COLOR, image:FILE or video:FILE"),
+        (["--blur-faces"], "--anonymize faces"),
+        (["--crf=20"], "--quality"),
+        (["-i", "a.mp4"], "the input's name alone"),
+        (["--codec", "prores"], "--effect cutout -o NAME.mov, the one output in ProRes"),
+        (["--codec", "h265"], "hevc"),
+    ],
+)
+def test_what_other_programs_call_it(arguments: list[str], here: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert refused(main, *arguments, capfd=capfd).endswith(f"; write {here}")
 
 
 def test_inputs_and_options_in_any_order() -> None:

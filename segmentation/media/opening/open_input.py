@@ -108,6 +108,9 @@ def open_input(
         raise no_such_file(path) from exc
     except PermissionError as exc:
         raise InputError(f"{path}: may not be read; check its permissions") from exc
+    except IsADirectoryError as exc:
+        what = "give its files one by one, or the folder to the command line"
+        raise InputError(f"{path}: is a folder, not a video; {what}") from exc
     except (av.error.FFmpegError, OSError, ValueError) as exc:
         kind = _kind(files.beginning if url and files is not None else beginning)
         if kind is not None and kind not in allowed:

@@ -268,3 +268,8 @@ def test_numbered_pictures_stand_as_single_ones_do(suffix: str, orientation: int
     wanted = read_still(str(tmp_path / f"001{suffix}")).rgb
     shown = info.orientation.upright(pixels)
     assert shown.shape == wanted.shape and np.abs(shown.astype(int) - wanted).mean() < 6
+
+
+def test_a_folder_is_for_the_command_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r": is a folder, not a video; give its files one by one, or the folder to"):
+        open_input(str(tmp_path))

@@ -85,7 +85,7 @@ class Config:
         "with --anonymize: a text of corrections, a line each, as --audit proposes them", metavar="FILE", of=Of.RUN,
         link="anonymize.md#how-to-check")
     keep_metadata: bool = option("effect and mask", False,
-        "with --anonymize: keep titles, places, chapters, subtitles, cover pictures and data", of=Of.RUN)
+        "with --anonymize: keep titles, places, chapters, subtitles, cover pictures and data", of=Of.RUN | Of.VIDEO)
     threshold: float = option("effect and mask", 0.5, "value of the mask where the edge lies; lower keeps more",
         above=0, below=1, metavar="T", of=Of.RUN | Of.PICTURE, link="masks.md#threshold")
     feather: float = option("effect and mask", 0.0,

@@ -131,6 +131,8 @@ class PictureRun:
 
     def _tell(self, still: Still) -> None:
         """Says what of the picture the outputs lack."""
+        if still.metadata:
+            log.warning("%s: is written without its %s", self._source.text, still.metadata)
         if still.bits > 8:
             log.warning("%s: %d bits a sample become 8", self._source.text, still.bits)
         if still.alpha is not None:

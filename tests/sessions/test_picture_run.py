@@ -1,6 +1,7 @@
 """Runs of still pictures: `Segmenter.run` where input and output are pictures."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from paths import SAMPLE
 from program import cli, report
 
 from segmentation import ConfigError, InputError, OutputError, Segmenter, segment
+from segmentation.cli.main import main
+from segmentation.media.pictures.exif import exif_of
 
 BASELINE = {"mode": "baseline", "infer": "onnxruntime"}
 
@@ -151,6 +154,23 @@ def test_the_default_name(tmp_path: Path) -> None:
     done = report(cli(source, "--json", "-q"))
     assert done["output"] == str(tmp_path / "a.segmented.jpg") and Path(done["output"]).is_file()
     assert done["plan"]["encode"] == "opencv" and done["frames"] == 1
+
+
+@pytest.mark.parametrize("hidden", [[], ["--anonymize", "faces", "--keep-metadata"]])
+@pytest.mark.parametrize("suffix", [".png", ".jpg", ".webp"])
+def test_metadata_stays_behind_with_a_line(
+    tmp_path: Path, suffix: str, hidden: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name, place in (("home", True), ("turned", False)):
+        photos.write(tmp_path / f"{name}{suffix}", photos.photo(64, 48), orientation=6, place=place)
+    assert exif_of((tmp_path / f"home{suffix}").read_bytes())
+    assert main([str(tmp_path), "-o", str(tmp_path / "out/"), *hidden]) == 0
+    err = capfd.readouterr().err
+    assert err.count("pictures are written without --keep-metadata") == bool(hidden), "said once"
+    assert re.findall(r"(\w+)\.\w+: is written without its (.*)", err) == [("home", "EXIF with the place")]
+    outputs = list((tmp_path / "out").iterdir())
+    assert len(outputs) == 2 and not any(exif_of(path.read_bytes()) for path in outputs)
+    assert all(photos.read(path).shape == (64, 48, 3) for path in outputs)
 
 
 @pytest.mark.parametrize("suffix", [".png", ".jpg", ".webp"])

@@ -22,11 +22,23 @@ def photo(width: int = 301, height: int = 415) -> NDArray[np.uint8]:
     return np.ascontiguousarray(cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA)[..., ::-1])
 
 
-def write(path: Path, pixels: NDArray[Any], *, orientation: int | None = None, profile: bytes | None = None) -> Path:
-    """Writes pixels, gray, RGB or RGBA, as they are stored, with EXIF's orientation and an ICC profile if given."""
+def write(
+    path: Path,
+    pixels: NDArray[Any],
+    *,
+    orientation: int | None = None,
+    place: bool = False,
+    profile: bytes | None = None,
+) -> Path:
+    """Writes pixels, gray, RGB or RGBA, as they are stored, with EXIF's orientation and an ICC profile if given.
+
+    `place` adds a latitude to the orientation.
+    """
     kinds, chunks = [], []
     if orientation is not None:
-        exif = b"MM\0*" + struct.pack(">IHHHIHxxI", 8, 1, 0x0112, 3, 1, orientation, 0)
+        exif = b"MM\0*" + struct.pack(">IHHHIHxx", 8, 1 + place, 0x0112, 3, 1, orientation)
+        exif += struct.pack(">HHIII", 0x8825, 4, 1, 38, 0) if place else struct.pack(">I", 0)
+        exif += struct.pack(">HHHI2sxxI", 1, 1, 2, 2, b"N", 0) if place else b""
         kinds.append(cv2.IMAGE_METADATA_EXIF)
         chunks.append(np.frombuffer(exif, np.uint8))
     if profile is not None:

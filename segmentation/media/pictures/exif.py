@@ -1,11 +1,15 @@
-"""EXIF's orientation of pictures, and the display matrix that says the same (CIPA DC-008, 4.6.4)."""
+"""EXIF data of pictures: the orientation, as a display matrix too (CIPA DC-008, 4.6.4), and what else there is."""
+
+import re
 
 from segmentation.frames.orientation import Orientation
-from segmentation.media.pictures.tiff import orientation
+from segmentation.media.pictures.tiff import EXIF, ORIENTATION, PLACE, orientation, tags
 
 _TURNS = {2: (0, True), 3: (2, False), 4: (2, True), 5: (3, True), 6: (3, False), 7: (1, True), 8: (1, False)}
 _NAME = b"Exif\0\0"  # begins EXIF data in JPEG
 _TIFF = (b"II", b"MM")
+_IN_HEIF = re.compile(rb"infe.{8,10}Exif", re.DOTALL)  # an item's kind, ISO/IEC 14496-12, 8.11.6
+_XMP = b"<x:xmpmeta"
 
 
 def turned(exif: bytes) -> Orientation:
@@ -23,6 +27,15 @@ def exif_of(data: bytes) -> bytes:
     is_png = data[:4] == b"\x89PNG"
     at = data.find(b"eXIf" if is_png else b"EXIF") if is_png or data[:4] == b"RIFF" else -1
     return b"" if at < 0 else data[at + (4 if is_png else 8) :]
+
+
+def metadata_of(data: bytes) -> str:
+    """Returns the names of a coded picture's EXIF data, if they say more than the orientation, and XMP; or ""."""
+    exif = exif_of(data)
+    found = tags(exif.removeprefix(_NAME))
+    found &= {EXIF, PLACE} if data[:2] in _TIFF else found - {ORIENTATION}
+    names = ["EXIF with the place" if PLACE in found else "EXIF"] if found or _IN_HEIF.search(data) else []
+    return " and ".join([*names, *(["XMP"] if _XMP in data else [])])
 
 
 def matrix_of(shown: Orientation) -> tuple[int, ...] | None:

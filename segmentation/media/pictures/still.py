@@ -8,7 +8,7 @@ import logging
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from segmentation.frames.source import Source
 from segmentation.media.opening.open_input import open_input, too_large, video_stream
 from segmentation.media.opening.probe import first_packet_and_frame
 from segmentation.media.opening.stream_properties import display_matrix, shown_as
-from segmentation.media.pictures.exif import turned
+from segmentation.media.pictures.exif import metadata_of, turned
 from segmentation.media.pictures.heif import BRANDS, is_heif, read_heif
 from segmentation.media.pictures.tiff import pages
 from segmentation.media.pictures.tiff import profile as tiff_profile
@@ -40,7 +40,6 @@ Pixels = NDArray[np.uint8]  # (H, W, 3) RGB, or (H, W, 4) with straight alpha
 QUALITY = RateFactor(92, 97)  # of JPEG and WebP, by default as ImageMagick
 LOSSLESS_WEBP = 101  # OpenCV's quality above the scale
 _BY_OPENCV = ("mjpeg", "png", "webp", "bmp", "tiff")  # FFmpeg's names of the codecs
-# Quarters counter-clockwise by which the stored picture has to be turned, and whether it is mirrored then, EXIF 2.3.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +50,7 @@ class Still:
     alpha: NDArray[np.uint8] | None  # (H, W), None if the picture is opaque
     profile: bytes | None  # ICC, of RGB
     bits: int  # that the file has a sample
+    metadata: str = ""  # in words: what the file has besides, but for the orientation
 
 
 def is_still(given: str | Source, access: Access | None = None) -> bool:
@@ -73,7 +73,8 @@ def read_still(given: str | Source, access: Access | None = None) -> Still:
     path = source.text
     if is_heif(path):
         picture = read_heif(path, access.max_pixels)
-        return _still(path, picture.pixels, picture.profile, picture.bits)
+        still = _still(path, picture.pixels, picture.profile, picture.bits)
+        return replace(still, metadata=metadata_of(Path(path).read_bytes()))
     with open_input(source, access) as container:
         stream = video_stream(container, path, access)
         codec, bits = stream.codec_context.name, _bits(stream)
@@ -96,7 +97,8 @@ def read_still(given: str | Source, access: Access | None = None) -> Still:
         raise InputError(f"{path}: its samples are {found.dtype}; pictures of 8 or 16 bits are read")
     about = {int(kind): bytes(chunk) for kind, chunk in zip(kinds, chunks, strict=True)}
     icc = tiff_profile(data) if codec == "tiff" else about.get(cv2.IMAGE_METADATA_ICCP)
-    return _still(path, _upright(found, about.get(cv2.IMAGE_METADATA_EXIF, b"")), icc, bits)
+    still = _still(path, _upright(found, about.get(cv2.IMAGE_METADATA_EXIF, b"")), icc, bits)
+    return replace(still, metadata=metadata_of(data))
 
 
 def encode_still(pixels: Pixels, target: Path, quality: Quality | None, profile: bytes | None = None) -> bytes:

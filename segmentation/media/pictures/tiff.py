@@ -5,14 +5,20 @@ from collections.abc import Iterator
 
 Directory = dict[int, bytes]  # values, as they are stored, by tag
 
-_ORIENTATION, _PROFILE, _SUBFILE = 0x0112, 0x8773, 0x00FE  # TIFF 6.0, and ICC.1 annex B for the profile
+ORIENTATION, EXIF, PLACE = 0x0112, 0x8769, 0x8825  # CIPA DC-008, tables 3 and 4: the last two lead to directories
+_PROFILE, _SUBFILE = 0x8773, 0x00FE  # TIFF 6.0, and ICC.1 annex B for the profile
 _REDUCED = 1  # the subfile's bit of a thumbnail
 _SIZES = {3: 2, 4: 4, 5: 8, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8, 17: 8, 18: 8}  # bytes by type, else 1
 
 
 def orientation(data: bytes) -> int:
     """Returns EXIF's orientation, 1 to 8, of a TIFF file or EXIF data; 1, as it is, if there is none."""
-    return _number(data, next(_directories(data), {}).get(_ORIENTATION, b"")) or 1
+    return _number(data, next(_directories(data), {}).get(ORIENTATION, b"")) or 1
+
+
+def tags(data: bytes) -> set[int]:
+    """Returns the tags of a TIFF file's first page, or of EXIF data."""
+    return set(next(_directories(data), {}))
 
 
 def profile(data: bytes) -> bytes | None:

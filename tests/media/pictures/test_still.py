@@ -12,6 +12,7 @@ import pytest
 from paths import SAMPLE
 
 from segmentation import InputError, OutputError
+from segmentation.media.pictures.exif import metadata_of
 from segmentation.media.pictures.still import encode_still, is_still, read_still
 from segmentation.system.access import Access
 
@@ -37,6 +38,15 @@ def test_pictures_are_read_upright(tmp_path: Path, suffix: str, orientation: int
     still = read_still(str(path))
     assert still.rgb.shape == upright.shape and still.profile == photos.PROFILE and still.alpha is None
     assert np.abs(still.rgb.astype(int) - upright).mean() <= (0 if suffix == ".png" else 4)
+
+
+def test_metadata_has_names(tmp_path: Path) -> None:
+    path = photos.write(tmp_path / "a.jpg", photos.photo(61, 40), orientation=1, place=True)
+    plain = photos.write(tmp_path / "b.tiff", photos.photo(61, 40)).read_bytes()
+    assert metadata_of(path.read_bytes() + b"<x:xmpmeta") == "EXIF with the place and XMP"
+    assert metadata_of(plain) == "" and metadata_of(b"<x:xmpmeta") == "XMP"
+    item = struct.pack(">I4sIHH4s", 21, b"infe", 2 << 24, 1, 0, b"Exif")
+    assert metadata_of(b"\0\0\0\x1cftypheic" + item) == "EXIF"
 
 
 def test_gray_and_deep_pictures_and_alpha(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from segmentation.errors import ConfigError, InputError
 from segmentation.frames.source import Source
 from segmentation.options.config import Config
-from segmentation.options.effect import DEFAULT_EFFECT
 from segmentation.options.instances import Pick
 from segmentation.options.review import Named
 from segmentation.pipeline.mask_stages import without_outputs
@@ -41,7 +40,7 @@ def with_picked(resources: Resources, source: Source, config: Config) -> Config:
         without_outputs(config), track=config.tracker, duration=length, refine=False, except_=(), only=(), review=None
     )
     if config.anonymize is None:
-        first_pass = replace(first_pass, effect=DEFAULT_EFFECT, invert=False)
+        first_pass = replace(first_pass, effect=Config.effect, invert=False)
     found = _found_ids(resources, source, first_pass, picks)
     for text, pick in picks.items():
         if not found[text]:

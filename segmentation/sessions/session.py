@@ -16,7 +16,6 @@ from segmentation.media.output_stream import Output, OutputStream, Target, as_ta
 from segmentation.media.pictures.still import is_still
 from segmentation.options.access import access_of
 from segmentation.options.config import Config
-from segmentation.options.effect import DEFAULT_EFFECT
 from segmentation.options.keywords import FrameOptions, Options, PictureOptions, RunOptions
 from segmentation.options.project import with_project
 from segmentation.pipeline.mask_stages import without_outputs
@@ -175,7 +174,7 @@ class Segmenter(Closing):
         `DeviceError`.
         """
         check_keywords(options, FrameOptions.__annotations__, "frames()")
-        config = replace(without_outputs(self.config), effect=DEFAULT_EFFECT, **options)
+        config = replace(without_outputs(self.config), effect=Config.effect, **options)
         return masked_frames(self._resources, source, config)
 
     @property

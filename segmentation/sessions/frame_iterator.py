@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Generator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from segmentation.frames.source import Input, Source, opened, source_of
 from segmentation.gpu.errors import gpu_errors
 from segmentation.media.planes import rgb_of
 from segmentation.options.config import Config
+from segmentation.options.effect import DEFAULT_EFFECT
 from segmentation.pipeline.found import no_numbers
 from segmentation.pipeline.mask_stages import MaskStages
 from segmentation.pipeline.mask_steps import make_mask_steps
@@ -95,6 +96,7 @@ def masked_frames(
 
     Raises as `Segmenter.frames`.
     """
+    config = replace(config, effect=DEFAULT_EFFECT)  # none is drawn, and no background is read
     with ExitStack() as exits:
         if isinstance(given, Moment):
             run = open_run(resources, given.video.info.source, given.config(config), exits, info=given.video.info)

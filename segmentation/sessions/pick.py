@@ -40,7 +40,7 @@ def with_picked(resources: Resources, source: Source, config: Config) -> Config:
         without_outputs(config), track=config.tracker, duration=length, refine=False, except_=(), only=(), review=None
     )
     if config.anonymize is None:
-        first_pass = replace(first_pass, effect=Config.effect, invert=False)
+        first_pass = replace(first_pass, invert=False)
     found = _found_ids(resources, source, first_pass, picks)
     for text, pick in picks.items():
         if not found[text]:

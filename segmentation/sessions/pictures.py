@@ -24,7 +24,7 @@ from segmentation.gpu.errors import gpu_errors
 from segmentation.media.opening.stream_properties import SMPTE170M
 from segmentation.models.model import Model
 from segmentation.options.config import Config
-from segmentation.options.effect import Effect
+from segmentation.options.effect import DEFAULT_EFFECT, Effect
 from segmentation.options.keywords import PictureOptions
 from segmentation.pipeline.compositor import Compositor
 from segmentation.pipeline.fail_closed import FailClosed
@@ -176,7 +176,7 @@ class Pictures:
         model = self._resources.model(info)
         with self._lock:
             if self._choices is None:
-                chosen = choose(self._resources, replace(config, effect=Config.effect, then=()), None)
+                chosen = choose(self._resources, replace(config, effect=DEFAULT_EFFECT, then=()), None)
                 self._choices = replace(chosen, plan=replace(chosen.plan, steps=()))  # they are of videos
             choices = replace(self._choices, model=model)
             stages = MaskStages(self._resources, on_machine(self._resources, choices, config, info), _PIX_FMT)

@@ -174,7 +174,7 @@ class Segmenter(Closing):
         `DeviceError`.
         """
         check_keywords(options, FrameOptions.__annotations__, "frames()")
-        config = replace(without_outputs(self.config), effect=Config.effect, **options)
+        config = replace(without_outputs(self.config), **options)
         return masked_frames(self._resources, source, config)
 
     @property

@@ -1,6 +1,7 @@
 """`--anonymize` as users run it: faces are black in each frame, and names stay out of the file."""
 
 import json
+import signal
 from pathlib import Path
 
 import av
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from paths import ROOT, SAMPLE
-from program import cli
+from program import cli, running
 from videos import Synthetic
 
 FACE = slice(130, 210), slice(300, 340)  # in each frame of the sample
@@ -31,6 +32,22 @@ def test_the_face_is_black_in_every_frame_and_the_rest_stays(tmp_path: Path) -> 
     changed = [np.abs(a.astype(int) - b).max(axis=2) > 60 for a, b in zip(before, after, strict=True)]
     assert max(float(one.mean()) for one in changed) < 0.25
     assert len({line.split(",")[0] for line in results.read_text().splitlines()}) == 50
+
+
+@pytest.mark.parametrize("kind", ["faces", "people"])
+def test_a_killed_run_leaves_no_uncovered_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    with running(
+        tmp_path, SAMPLE, "-o", tmp_path / "out.ts", "--anonymize", kind, "--mute", "--quality", "5"
+    ) as process:
+        (left,) = tmp_path.glob(".*.part*")
+        process.until(lambda: left.stat().st_size > 20_000)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [left], "nothing has the output's name"
+    covered = pictures(left)
+    assert covered and max(int(picture[FACE].max()) for picture in covered) < 30
 
 
 @pytest.mark.parametrize("track", [[], ["--track", "fast"]], ids=["alone", "with ids"])

@@ -2,37 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from segmentation.frames import FrameBatch
+from segmentation.frames import Frame, FrameBatch
 from segmentation.media.opening.probe import probe
 from segmentation.options.config import Config
 from segmentation.stages.decode.kept_open import KeptOpenDecoder
 from segmentation.system.access import Access
 from segmentation.system.closing import Closing
 
+_PLACES, _BYTES = 4, 1 << 30  # decoders of a video, and their memory
+_HELD = 16  # frames of a decoder: references, those of its threads, and recent ones
+
 
 class OpenVideo(Closing):
-    """Holds a file open. One thread at a time may take frames. Use it as a context manager, or close it."""
+    """Holds a file open. One thread at a time may take frames. Use it as a context manager, or close it.
+
+    Several decoders stand at the places of the last frames, so that a frame between two of these is decoded from the
+    earlier place, rather than from a keyframe that may lie far before.
+    """
 
     def __init__(self, path: str, access: Access) -> None:
         """Raises `InputError`."""
         self.path, self.info = path, probe(path, access)
-        self._decoder: KeptOpenDecoder | None = None
+        self._places = max(1, min(_PLACES, _BYTES // (_HELD * 3 * self.info.width * self.info.height // 2)))
+        self._decoders: list[KeptOpenDecoder] = []  # the one that was used last is the last
         self._pix_fmt = ""
 
-    def decoder(self, pix_fmt: str) -> KeptOpenDecoder:
-        """Returns the decoder, which is another one if the layout, a key of `frames.FORMATS`, is."""
-        if self._decoder is None or pix_fmt != self._pix_fmt:
+    def around(self, pix_fmt: str, time: Fraction, before: int, after: int) -> Sequence[Frame]:
+        """Returns frames as `KeptOpenDecoder.around`, in the layout of a key of `frames.FORMATS`."""
+        if pix_fmt != self._pix_fmt:
             self.close()
-            self._decoder, self._pix_fmt = KeptOpenDecoder(self.info, pix_fmt), pix_fmt
-        return self._decoder
+            self._pix_fmt = pix_fmt
+        ahead = [(ticks, i) for i, one in enumerate(self._decoders) if (ticks := one.ahead(time, before)) is not None]
+        if not ahead and len(self._decoders) < self._places:
+            decoder = KeptOpenDecoder(self.info, pix_fmt)
+        else:
+            decoder = self._decoders.pop(min(ahead)[1] if ahead else 0)
+        self._decoders.append(decoder)
+        return decoder.around(time, before, after)
 
     def close(self) -> None:
-        if self._decoder is not None:
-            self._decoder.close()
+        for decoder in self._decoders:
+            decoder.close()
+        self._decoders.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,5 +68,5 @@ class Moment:
 
     def decoded(self, pix_fmt: str) -> Iterator[FrameBatch]:
         """Yields the frames. Raises `InputError`."""
-        frames = self.video.decoder(pix_fmt).around(self.time, self.before, self.after)
+        frames = self.video.around(pix_fmt, self.time, self.before, self.after)
         yield from (FrameBatch(frames=(frame,), index=i, number=i) for i, frame in enumerate(frames))

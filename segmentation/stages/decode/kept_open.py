@@ -44,12 +44,17 @@ class KeptOpenDecoder(PyAVDecoder):
         self._recent.clear()
         self._exits.close()
 
+    def ahead(self, time: Fraction, before: int) -> int | None:
+        """Returns the ticks from the last frame that was decoded to `time`, 0 or more; `None` where a seek is due."""
+        pts = self._pts(time)
+        return max(0, pts - self._recent[-1].pts) if self._goes_on(pts, before) else None
+
     def around(self, time: Fraction, before: int, after: int) -> Sequence[Frame]:
         """Returns the frame that is shown at `time` seconds, with up to so many frames before and after it.
 
         Before the first frame that is the first one. Raises `InputError`.
         """
-        pts = int((self.info.start + time) / self.info.time_base // 1)
+        pts = self._pts(time)
         room = min(_MOST, _BYTES // (6 * self.info.width * self.info.height))
         most = max(before + 1 + after, room)
         self._recent = deque(self._recent, most)
@@ -72,6 +77,9 @@ class KeptOpenDecoder(PyAVDecoder):
         if not frames:
             raise InputError(f"{self.info.path}: has no frame at this time")
         return frames
+
+    def _pts(self, time: Fraction) -> int:
+        return int((self.info.start + time) / self.info.time_base // 1)
 
     def _goes_on(self, pts: int, before: int) -> bool:
         """Returns whether the frames around `pts` are there, or come without a seek."""

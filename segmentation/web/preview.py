@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from segmentation.errors import InputError, one_line
 from segmentation.frames.instances import FrameInstances
 from segmentation.interval.carried_corrections import PackedMap, corrected
-from segmentation.media.pictures.still import is_still, read_still
+from segmentation.media.pictures.still import gray_png, is_still, read_still
 from segmentation.options.access import access_of
 from segmentation.options.anonymize import REGIONS, Region
 from segmentation.options.config import Config
@@ -151,8 +151,8 @@ class Previews:
         """Returns the mask of a picture's file as a gray PNG. Raises as `Segmenter.masks`."""
         config = Config(**options)
         picture = read_still(path, self._access).rgb
-        levels = np.rint(255 * self._session(config).masks(picture, refine=config.refine)).astype(np.uint8)
-        return cv2.imencode(".png", levels, [cv2.IMWRITE_PNG_COMPRESSION, 1])[1].tobytes()
+        mask = self._session(config).masks(picture, refine=config.refine)
+        return gray_png(np.asarray(cv2.convertScaleAbs(mask, alpha=255), np.uint8))
 
     def _correction(self, path: str, seen: _SeenFrame, project: str) -> PackedMap | None:
         state = _state(path)

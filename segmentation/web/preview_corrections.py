@@ -6,12 +6,12 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import closing
 
-import cv2
 import numpy as np
 
 from segmentation.frames import FORMATS, Frame, VideoInfo
 from segmentation.interval.carried_corrections import PackedMap, carried
 from segmentation.media.opening.stream_properties import working_format
+from segmentation.media.pictures.still import gray_png
 from segmentation.options.config import Config
 from segmentation.options.project import MaskCorrection, Project
 from segmentation.pipeline.corrected_masks import marked
@@ -77,4 +77,4 @@ def as_png(correction: PackedMap | None) -> bytes:
     """Returns a correction as a gray PNG: 255 where the mask is to be 1, 0 where it is to be 0, 128 where it stays."""
     signed = np.zeros((1, 1), np.float32) if correction is None else correction.values
     levels = np.where(signed > 0.5, 255, np.where(signed < -0.5, 0, 128)).astype(np.uint8)
-    return cv2.imencode(".png", levels, [cv2.IMWRITE_PNG_COMPRESSION, 1])[1].tobytes()
+    return gray_png(levels)

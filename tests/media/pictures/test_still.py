@@ -13,7 +13,7 @@ from paths import SAMPLE
 
 from segmentation import InputError, OutputError
 from segmentation.media.pictures.exif import metadata_of
-from segmentation.media.pictures.still import encode_still, is_still, read_still
+from segmentation.media.pictures.still import encode_still, gray_png, is_still, read_still
 from segmentation.system.access import Access
 
 # Pictures as they are stored for EXIF's orientations, made of the upright one.
@@ -94,6 +94,15 @@ def test_quality(suffix: str) -> None:
     sizes = [len(encode_still(rgb, Path(f"a{suffix}"), quality)) for quality in (20, 92, 100)]
     assert len(set(sizes)) == (1 if suffix == ".png" else 3) and sizes == sorted(sizes)
     assert len(encode_still(rgb, Path(f"a{suffix}"), None)) == sizes[1]
+
+
+def test_masks_are_smaller_than_by_default() -> None:
+    x = np.linspace(-1, 1, 400)
+    distance = np.hypot(x[:300, None], x[None])
+    levels = np.rint(255 / (1 + np.exp(40 * (distance - 0.5)))).astype(np.uint8)
+    data = gray_png(levels)
+    assert np.array_equal(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED), levels)
+    assert len(data) < 0.8 * len(cv2.imencode(".png", levels)[1])
 
 
 def test_webp_of_quality_100_is_lossless(tmp_path: Path) -> None:

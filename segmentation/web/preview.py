@@ -73,7 +73,7 @@ class _SeenFrame:
         inside = 0 <= row < labels.shape[0] and 0 <= column < labels.shape[1]
         number = int(labels[row, column]) if inside else 0
         if not number:
-            raise InputError(f"nobody is at {x:g},{y:g}")
+            raise InputError(f"nobody is at {x:g},{y:g} at {self.seconds:g} s; choose a point on someone")
         size = (self.mask.shape[1], self.mask.shape[0])
         chosen = cv2.resize((labels == number).astype(np.uint8), size, interpolation=cv2.INTER_NEAREST)
         return np.asarray(chosen, bool)

@@ -48,6 +48,13 @@ def browser() -> Iterator[Any]:
         made.close()
 
 
+@pytest.fixture(scope="module")
+def shared(pair: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server that has the video, for tests that don't look at other tests' renders."""
+    with Served(tmp_path_factory.mktemp("shared"), "--files", pair.parent) as served:
+        yield served
+
+
 def shown(page: Any, before: str = "") -> NDArray[np.uint8]:
     """Waits until the stage has been drawn again after `before`; returns its pixels."""
     page.wait_for_selector(f"#stage[data-shown]:not([data-shown='{before}'])", timeout=120_000)
@@ -119,42 +126,39 @@ def test_a_video_is_looked_at_and_rendered(pair: Path, browser: Any, tmp_path: P
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
-def test_it_fits_narrow_windows_and_has_no_unnamed_controls(
-    dark: bool, pair: Path, browser: Any, tmp_path: Path
-) -> None:
-    with Served(tmp_path / "work", "--files", pair.parent) as served:
-        page = browser.new_page(viewport={"width": 360, "height": 800}, color_scheme="dark" if dark else "light")
-        page.goto(served.url)
-        page.select_option("#inputs", "files/pair.mp4")
-        shown(page)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360
-        back = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert back == ("rgb(20, 22, 26)" if dark else "rgb(244, 245, 247)")
-        unnamed = """[...document.querySelectorAll('button, input, select, a')].filter((one) => one.offsetParent &&
-            !(one.labels?.length || one.ariaLabel || one.textContent.trim())).map((one) => one.outerHTML)"""
-        assert page.evaluate(unnamed) == []
-        axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-        for cover in ("", "faces"):
-            before = state(page)
-            page.select_option("#cover", cover)
-            shown(page, before)
-            found = axe.run(page)
-            assert found.violations_count == 0, found.generate_report()
+def test_it_fits_narrow_windows_and_has_no_unnamed_controls(dark: bool, shared: Served, browser: Any) -> None:
+    page = browser.new_page(viewport={"width": 360, "height": 800}, color_scheme="dark" if dark else "light")
+    page.goto(shared.url)
+    page.select_option("#inputs", "files/pair.mp4")
+    shown(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    back = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert back == ("rgb(20, 22, 26)" if dark else "rgb(244, 245, 247)")
+    unnamed = """[...document.querySelectorAll('button, input, select, a')].filter((one) => one.offsetParent &&
+        !(one.labels?.length || one.ariaLabel || one.textContent.trim())).map((one) => one.outerHTML)"""
+    assert page.evaluate(unnamed) == []
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    for cover in ("", "faces"):
         before = state(page)
-        page.select_option("#cover", "")
-        before = (shown(page, before), state(page))[1]
-        page.focus("#add")
-        for key in ["Enter", "Space", "ArrowRight", "ArrowDown", "Space"]:  # a stroke by the keyboard alone
-            page.keyboard.press(key)
-        before = (shown(page, before), state(page))[1]
-        assert page.text_content("#corrections button") == "0.00 s"
+        page.select_option("#cover", cover)
+        shown(page, before)
         found = axe.run(page)
         assert found.violations_count == 0, found.generate_report()
-        page.keyboard.press("Control+z")
-        shown(page, before)
-        assert page.locator("#corrections li").count() == 0
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360
-        page.close()
+    before = state(page)
+    page.select_option("#cover", "")
+    before = (shown(page, before), state(page))[1]
+    page.focus("#add")
+    for key in ["Enter", "Space", "ArrowRight", "ArrowDown", "Space"]:  # a stroke by the keyboard alone
+        page.keyboard.press(key)
+    before = (shown(page, before), state(page))[1]
+    assert page.text_content("#corrections button") == "0.00 s"
+    found = axe.run(page)
+    assert found.violations_count == 0, found.generate_report()
+    page.keyboard.press("Control+z")
+    shown(page, before)
+    assert page.locator("#corrections li").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page.close()
 
 
 def drag(page: Any, *shares: tuple[float, float]) -> None:
@@ -168,63 +172,62 @@ def drag(page: Any, *shares: tuple[float, float]) -> None:
     page.mouse.up()
 
 
-def test_the_brush_corrects_the_frames_around(pair: Path, browser: Any, tmp_path: Path) -> None:
+def test_the_brush_corrects_the_frames_around(shared: Served, pair: Path, browser: Any, tmp_path: Path) -> None:
     def removed(picture: NDArray[np.uint8]) -> bool:
         """Returns whether the left face is as green as the background, and the right one is there."""
         green = picture[..., 1].astype(int) - picture[..., 0] > 90
         assert not green[150:200, 680:760].any()
         return bool(green[150:200, 225:275].mean() > 0.9)
 
-    with Served(tmp_path / "work", "--files", pair.parent) as served:
-        page = browser.new_page(viewport={"width": 1280, "height": 900})
-        errors: list[str] = []
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.goto(served.url)
-        page.select_option("#inputs", "files/pair.mp4")
-        before = (shown(page), state(page))[1]
-        page.select_option("#effect", "color")
-        before = (shown(page, before), state(page))[1]
-        page.fill("#time", "10")
-        assert not removed(shown(page, before))
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(shared.url)
+    page.select_option("#inputs", "files/pair.mp4")
+    before = (shown(page), state(page))[1]
+    page.select_option("#effect", "color")
+    before = (shown(page, before), state(page))[1]
+    page.fill("#time", "10")
+    assert not removed(shown(page, before))
 
-        before = state(page)
-        page.fill("#brush", "30")
-        before = (shown(page, before), state(page))[1]
-        page.click("#remove")
-        drag(page, (0.24, 0.45), (0.28, 0.5))
-        assert removed(shown(page, before))
-        before = state(page)
-        page.keyboard.press("Control+z")
-        assert not removed(shown(page, before)) and page.locator("#corrections li").count() == 0
-        before = state(page)
-        drag(page, (0.24, 0.45), (0.28, 0.5))
-        before = (shown(page, before), state(page))[1]
-        page.fill("#time", "14")  # it has gone along
-        assert removed(shown(page, before)) and page.locator("#marks i").count() == 1
+    before = state(page)
+    page.fill("#brush", "30")
+    before = (shown(page, before), state(page))[1]
+    page.click("#remove")
+    drag(page, (0.24, 0.45), (0.28, 0.5))
+    assert removed(shown(page, before))
+    before = state(page)
+    page.keyboard.press("Control+z")
+    assert not removed(shown(page, before)) and page.locator("#corrections li").count() == 0
+    before = state(page)
+    drag(page, (0.24, 0.45), (0.28, 0.5))
+    before = (shown(page, before), state(page))[1]
+    page.fill("#time", "14")  # it has gone along
+    assert removed(shown(page, before)) and page.locator("#marks i").count() == 1
 
-        with page.expect_download() as saved:
-            page.click("#save")
-        saved.value.save_as(tmp_path / saved.value.suggested_filename)
-        assert saved.value.suggested_filename == "pair.project.json"
-        page.click("#render")
-        page.wait_for_selector("li.done", timeout=120_000)
-        with page.expect_download() as download:
-            page.click("li.done a")
-        download.value.save_as(tmp_path / "page.mp4")
+    with page.expect_download() as saved:
+        page.click("#save")
+    saved.value.save_as(tmp_path / saved.value.suggested_filename)
+    assert saved.value.suggested_filename == "pair.project.json"
+    page.click("#render")
+    page.wait_for_selector("li.done", timeout=120_000)
+    with page.expect_download() as download:
+        page.click("li.done a")
+    download.value.save_as(tmp_path / "page.mp4")
 
-        page.reload()
-        page.select_option("#inputs", "files/pair.mp4")
-        before = (shown(page), state(page))[1]
-        page.set_input_files("#opened", tmp_path / "pair.project.json")
-        before = (shown(page, before), state(page))[1]
-        assert page.text_content("#corrections button") == "0.33 s" and page.input_value("#effect") == "color"
-        page.click("#corrections button")
-        assert removed(shown(page, before))
-        (tmp_path / "none.json").write_text("{}")
-        page.set_input_files("#opened", tmp_path / "none.json")
-        page.wait_for_selector("#message:text('none.json: This is no project file.')")
-        assert not errors
-        page.close()
+    page.reload()
+    page.select_option("#inputs", "files/pair.mp4")
+    before = (shown(page), state(page))[1]
+    page.set_input_files("#opened", tmp_path / "pair.project.json")
+    before = (shown(page, before), state(page))[1]
+    assert page.text_content("#corrections button") == "0.33 s" and page.input_value("#effect") == "color"
+    page.click("#corrections button")
+    assert removed(shown(page, before))
+    (tmp_path / "none.json").write_text("{}")
+    page.set_input_files("#opened", tmp_path / "none.json")
+    page.wait_for_selector("#message:text('none.json: This is no project file.')")
+    assert not errors
+    page.close()
     made = cli(pair, "-o", tmp_path / "command.mp4", "--project", tmp_path / "pair.project.json")
     assert made.returncode == 0, made.stderr
     assert (tmp_path / "command.mp4").read_bytes() == (tmp_path / "page.mp4").read_bytes()
@@ -233,31 +236,42 @@ def test_the_brush_corrects_the_frames_around(pair: Path, browser: Any, tmp_path
     assert len(frames) == 20 and all(removed(np.asarray(frames[number], np.uint8)) for number in range(4, 17))
 
 
-def test_a_face_is_chosen_and_taken_back(pair: Path, browser: Any, tmp_path: Path) -> None:
+def test_a_face_is_chosen_and_taken_back(shared: Served, browser: Any) -> None:
     def covered(picture: NDArray[np.uint8]) -> tuple[bool, bool]:
         """Returns whether the left face and the right one are black."""
         return bool(picture[150:200, 225:255].max() < 60), bool(picture[150:200, 705:735].max() < 60)
 
-    with Served(tmp_path / "work", "--files", pair.parent) as served:
-        page = browser.new_page(viewport={"width": 1280, "height": 900})
-        page.goto(served.url)
-        page.select_option("#cover", "faces")
-        page.select_option("#inputs", "files/pair.mp4")
-        before = (shown(page), state(page))[1]
-        page.fill("#time", "10")
-        assert covered(shown(page, before)) == (True, True)
-        before = state(page)
-        page.click("#face")
-        drag(page, (0.25, 0.48))
-        assert covered(shown(page, before)) == (False, True)
-        before = state(page)
-        page.select_option("#whose", "only")
-        assert covered(shown(page, before)) == (True, False)
-        assert page.text_content("#command").endswith("--anonymize faces --only 'at 240,173@0.333'")
-        before = state(page)
-        page.click("#faces button:text('Remove')")
-        assert covered(shown(page, before)) == (True, True) and page.locator("#faces li").count() == 0
-        page.close()
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(shared.url)
+    page.select_option("#cover", "faces")
+    page.select_option("#inputs", "files/pair.mp4")
+    before = (shown(page), state(page))[1]
+    page.fill("#time", "10")
+    assert covered(shown(page, before)) == (True, True)
+    before = state(page)
+    page.click("#face")
+    drag(page, (0.25, 0.48))
+    assert covered(shown(page, before)) == (False, True)
+    before = state(page)
+    page.select_option("#whose", "only")
+    assert covered(shown(page, before)) == (True, False)
+    assert page.text_content("#command").endswith("--anonymize faces --only 'at 240,173@0.333'")
+    before = state(page)
+    page.click("#faces button:text('Remove')")
+    before = (shown(page, before), state(page))[1]
+    assert covered(shown(page)) == (True, True) and page.locator("#faces li").count() == 0
+
+    page.click("#face")
+    drag(page, (0.02, 0.02))  # nobody is there: that is said, and the choice is as before
+    page.wait_for_selector("#message:text('nobody is at 19,7 at 0.333333 s; choose a point on someone')")
+    assert page.locator("#faces li").count() == 0 and state(page) == before
+    page.select_option("#cover", "")
+    before = (shown(page, before), state(page))[1]
+    page.click("#pick")
+    drag(page, (0.02, 0.02))
+    page.wait_for_selector("#message:not(:empty)")
+    assert page.text_content("#picked") == "" and state(page) == before
+    page.close()
 
 
 @pytest.mark.slow

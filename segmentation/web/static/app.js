@@ -32,8 +32,9 @@ async function picture(image, shown, signal) {
   await image.decode();
 }
 
+// Shows the frame. Returns the message of what failed.
 async function look() {
-  if (!input) return;
+  if (!input) return "";
   asking?.abort();
   asking = new AbortController();
   const { signal } = asking;
@@ -49,13 +50,15 @@ async function look() {
     say("");
     stage.dataset.shown = Number(stage.dataset.shown ?? 0) + 1;
   } catch (error) {
-    if (error.name === "AbortError") return;
+    if (error.name === "AbortError") return "";
     stop();
     say(error.message);
+    return error.message;
   } finally {
     clearTimeout(waiting);
     if (!signal.aborted) at("busy").textContent = "";
   }
+  return "";
 }
 
 function stop() {
@@ -102,7 +105,7 @@ async function show(id) {
   forgetFaces();
   forgetRegions(input.width, input.height);
   at("render").disabled = at("region").hidden = false;
-  setPick("", "");
+  setPick("");
   before.removeAttribute("src");
   stage.classList.remove("empty");
   document.title = input.name;
@@ -146,10 +149,10 @@ function compare() {
 const place = ([x, y]) => `${Math.round(x * input.width)},${Math.round(y * input.height)}@${seconds().toFixed(3)}`;
 
 addTool(at("pick"), {
-  up(point) {
+  async up(point) {
     takeTool(null);
-    setPick(place(point), seconds().toFixed(2));
-    look();
+    const earlier = setPick(place(point));
+    if (await look()) setPick(earlier);  // nobody is there
   },
 });
 connectFaces({ place, go: (when) => goTo(Math.round(when * input.rate)), changed: look });
@@ -177,7 +180,7 @@ at("forward").onclick = () => step(1);
 at("views").onchange = look;
 at("compare").oninput = compare;
 new ResizeObserver(compare).observe(result);
-at("all").onclick = () => { setPick("", ""); look(); };
+at("all").onclick = () => { setPick(""); look(); };
 at("controls").onsubmit = async (event) => {
   event.preventDefault();
   try {

@@ -34,7 +34,7 @@ export function setOptions(given) {
   for (const name of ["threshold", "feather", "smooth"]) at(name).value = given[name] ?? at(name).defaultValue;
   at("model").value = given.model ?? "person";
   at("invert").checked = given.invert ?? false;
-  setPick(given.pick ?? "", (given.pick ?? "").split("@")[1]);
+  setPick(given.pick ?? "");
   shown();
 }
 
@@ -47,12 +47,15 @@ function covering(what) {
   return chosen;
 }
 
-export function setPick(text, when) {
+// Returns the earlier choice.
+export function setPick(text) {
+  const earlier = pick;
   pick = text;
   at("all").hidden = !text;
   at("picked").textContent = text
-    ? `One person is chosen, in the frame at ${when} s. Other frames show all people here; the render follows the chosen one.`
+    ? `One person is chosen, in the frame at ${text.split("@")[1]} s. Other frames show all people here; the render follows the chosen one.`
     : "";
+  return earlier;
 }
 
 export const covers = () => at("cover").value !== "";

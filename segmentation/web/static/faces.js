@@ -8,18 +8,24 @@ let page = null;  // what this part needs of the page, see `connectFaces` in app
 export function connectFaces(given) {
   page = given;
   addTool(at("face"), {
-    up(point) {
+    async up(point) {
       take(null);
       const text = page.place(point);
-      if (!chosen.includes(text)) chosen.push(text);
+      if (chosen.includes(text)) return;
+      chosen.push(text);
       list();
-      page.changed();
+      if (await page.changed()) forget(text);  // no face is there
     },
   });
 }
 
 export function forgetFaces() {
   chosen = [];
+  list();
+}
+
+function forget(text) {
+  chosen = chosen.filter((one) => one !== text);
   list();
 }
 
@@ -35,8 +41,7 @@ function list() {
     go.onclick = () => page.go(Number(when));
     remove.setAttribute("aria-label", `Remove the face at ${place}, ${go.textContent}`);
     remove.onclick = () => {
-      chosen.splice(index, 1);
-      list();
+      forget(text);
       (at("faces").children[Math.min(index, chosen.length - 1)]?.lastElementChild ?? at("face")).focus();
       page.changed();
     };

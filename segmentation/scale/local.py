@@ -6,9 +6,8 @@ import errno
 import os
 import socket
 import struct
-import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 
@@ -16,21 +15,19 @@ from segmentation.errors import BackendError, one_line
 from segmentation.gpu.discovery import visible_gpus
 from segmentation.options.config import Config
 from segmentation.pipeline.planning.parallelism import local_workers
-from segmentation.scale.protocol import Done, Event, Task
+from segmentation.scale.protocol import Event, Task
 from segmentation.scale.supervised import SupervisedPool
-from segmentation.scale.worker import Setup, Shorten, Sign, Stop, WorkerPlace
+from segmentation.scale.worker import Setup, Shorten, Sign, Stop
+from segmentation.system.fork_server import ForkServer
 from segmentation.system.linked_process import LinkedProcess
 
 _GRACE = 5.0  # seconds for a process to end, or to go on amid a message
-_LONG = 10.0  # seconds after the first piece: in shorter runs a spare process costs more than it can save
+_WORKER = "segmentation.scale.worker"
+LIBRARIES = ("torch", "cuda.core", "PyNvVideoCodec")  # take long to import, and don't look for GPUs then
 
 
 class LocalWorkers(SupervisedPool[LinkedProcess]):
-    """See `WorkerPool`: processes.
-
-    On GPUs, in longer runs, a spare process waits to take the place of one that is lost. It has imported PyTorch and
-    others already, which takes more than a third of a start.
-    """
+    """See `WorkerPool`: processes, forked from one that has imported what they need."""
 
     def __init__(self, number: int | None, config: Config) -> None:
         """`number` of workers; by default one a GPU, or one for each `CORES_OF_WORKER` cores where there is none.
@@ -39,8 +36,7 @@ class LocalWorkers(SupervisedPool[LinkedProcess]):
         """
         super().__init__(config)
         self._gpus = visible_gpus(config)
-        self._spare: LinkedProcess | None = None
-        self._first: float | None = None  # when a piece was done, on the monotonic clock
+        self._server = self._new_server()
         self._begin_all(number or local_workers(len(self._gpus)), gpus=bool(self._gpus))
 
     def _receive(self, timeout: float) -> list[Event]:
@@ -59,46 +55,28 @@ class LocalWorkers(SupervisedPool[LinkedProcess]):
                 found += self._reported(name, [message])
         return found
 
-    def _reported(self, name: str, events: Iterable[Event]) -> list[Event]:
-        found = super()._reported(name, events)
-        now = time.monotonic()
-        if self._first is None and any(isinstance(event, Done) for event in found):
-            self._first = now
-        if self._gpus and self._spare is None and self._first is not None and now - self._first > _LONG:
-            self._start_spare()
-        return found
-
-    def _start_spare(self) -> None:
-        with suppress(BackendError):  # a worker that is lost will do without
-            self._spare = _started({}, "in-advance")
+    def _new_server(self) -> ForkServer:
+        with _failures_named():
+            return ForkServer(_WORKER, *(LIBRARIES if self._gpus else ()))
 
     def _launch(self, name: str, setup: Setup) -> LinkedProcess:
         number = self.names.index(name)
         gpu = {"CUDA_VISIBLE_DEVICES": self._gpus[number % len(self._gpus)]} if self._gpus else {}
-        cores = _share(number, len(self.names)) if hasattr(os, "sched_setaffinity") else None
-        process = self._taken_spare()
-        if process is not None:
-            setup = replace(setup, place=WorkerPlace(gpu, cores))
-        else:
-            with _on(cores):
-                process = _started(gpu)
-        self._send(process, setup)
+        if not self._server.is_alive():
+            self._server.close()
+            self._server = self._new_server()
+        with _failures_named():
+            process = LinkedProcess(_WORKER, environment=gpu, quiet=True, fork=self._server.fork)
+        _limit_waits(process.link)
+        self._send(process, replace(setup, cores=_share(number, len(self.names))))
         self._watch.start(name)
         return process
 
-    def _taken_spare(self) -> LinkedProcess | None:
-        """Returns the spare process, which is none any more; `None` if there is none that lives."""
-        process, self._spare = self._spare, None
-        if process is not None and not process.is_alive():
-            self._end(process)
-            return None
-        return process
-
     def close(self) -> None:
+        for process in self._handles.values():
+            process.kill()  # all at once: a driver of GPUs takes a while for each
         super().close()
-        spare = self._taken_spare()
-        if spare is not None:
-            self._end(spare)
+        self._server.close()
 
     def _send(self, handle: LinkedProcess, message: Setup | Task | Shorten | Stop) -> None:
         try:
@@ -107,21 +85,22 @@ class LocalWorkers(SupervisedPool[LinkedProcess]):
             handle.kill()
 
     def _end(self, handle: LinkedProcess) -> None:
+        if not handle.is_started():  # else the server would first have to import all
+            self._server.kill()
         handle.link.close()
         handle.kill()
         handle.close(0)
 
 
-def _started(environment: dict[str, str], *arguments: str) -> LinkedProcess:
-    """Starts a process with these variables besides. Raises `BackendError`, or `OSError` where descriptors run out."""
+@contextmanager
+def _failures_named() -> Iterator[None]:
+    """Raises `BackendError` where a process can't be started, or `OSError` where descriptors run out."""
     try:
-        process = LinkedProcess("segmentation.scale.worker", arguments=arguments, environment=environment, quiet=True)
+        yield
     except OSError as exc:
         if exc.errno in (errno.EMFILE, errno.ENFILE):
             raise
         raise BackendError(f"workers: no process can be started ({one_line(exc)})") from exc
-    _limit_waits(process.link)
-    return process
 
 
 def _limit_waits(connection: Connection) -> None:
@@ -145,17 +124,3 @@ def _share(place: int, workers: int) -> set[int]:
     if workers >= len(cores):
         return {cores[place % len(cores)]}
     return set(cores[place * len(cores) // workers : (place + 1) * len(cores) // workers])
-
-
-@contextmanager
-def _on(cores: set[int] | None) -> Iterator[None]:
-    """Lets processes that this thread starts meanwhile run on these cores alone, where the system has that choice."""
-    if cores is None:
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)

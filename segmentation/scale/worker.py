@@ -1,13 +1,9 @@
-"""A worker on this machine: `python -m segmentation.scale.worker DESCRIPTOR [in-advance]`, which `local` starts.
-
-The descriptor is that of a connection, whose other end the driver holds. A worker ends when the driver's end is closed.
-"""
+"""A worker on this machine, which `local` starts. It ends when the driver's end of its connection is closed."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -33,24 +29,8 @@ from segmentation.scale.span_run import make_span
 from segmentation.scale.storage import SharedStorage
 from segmentation.sessions.session import Segmenter
 from segmentation.system.child_process import with_traceback
-from segmentation.system.imports import imported
 
 _REPORT = 0.5  # seconds between two reports of frames
-EARLY = ("torch", "cuda.core", "PyNvVideoCodec")  # libraries that take long to import, and don't look for GPUs then
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerPlace:
-    """The GPU and the cores of a worker. A process that was started in advance gets them later."""
-
-    environment: dict[str, str]  # variables, such as CUDA_VISIBLE_DEVICES
-    cores: set[int] | None  # none where the system has no such choice
-
-    def take(self) -> None:
-        """Sets them for the calling thread, and for all that it starts from now on."""
-        os.environ.update(self.environment)
-        if self.cores is not None:
-            os.sched_setaffinity(0, self.cores)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +40,7 @@ class Setup:
     name: str
     config: Config
     sign: float  # seconds between two signs of life
-    place: WorkerPlace | None = None  # of a process that was started in advance
+    cores: set[int] | None = None  # for the process alone; `None`: as the system has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,16 +178,18 @@ class _Counter:
         self._reported, self._at = self._done, time.monotonic()
 
 
-def main(connection: Connection, *, in_advance: bool = False) -> None:
-    """Serves until the other end is closed. `in_advance`: imports `EARLY` before it gets its place."""
+def main(descriptor: int) -> None:
+    """Serves by a connection until its other end is closed. The process is over then, without a wait for a task."""
+    with suppress(EOFError, OSError):  # the driver has ended
+        _serve(Connection(descriptor))
+
+
+def _serve(connection: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles it, and then ends this process in order
     pin_by_threads()
-    for library in EARLY if in_advance else ():
-        with suppress(Exception):  # a run says what is the matter
-            imported(library)
     setup = connection.recv()
-    if setup.place is not None:
-        setup.place.take()
+    if setup.cores is not None:
+        os.sched_setaffinity(0, setup.cores)
     sending = threading.Lock()
 
     def send(message: Event | Sign) -> None:
@@ -226,12 +208,3 @@ def main(connection: Connection, *, in_advance: bool = False) -> None:
         return
     while True:
         worker.take(connection.recv())
-
-
-if __name__ == "__main__":
-    from segmentation.scale import worker as own  # messages are pickled with the module's full name
-
-    with suppress(EOFError, OSError):  # the driver has ended
-        own.main(Connection(int(sys.argv[1])), in_advance=len(sys.argv) > 2)
-    sys.stderr.flush()
-    os._exit(0)  # without a wait for a task, whose pieces are whole or not there

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from tempfile import TemporaryFile
-from typing import IO, Generic, Protocol, TypeVar
+from typing import IO, Generic, Protocol, TypeAlias, TypeVar
 
 from segmentation.errors import InternalError, SegmentationError, one_line
 
@@ -27,6 +27,25 @@ _OF_PROCESS = 2  # CPUCLOCK_SCHED of Linux: the time of all threads
 T = TypeVar("T")
 
 
+class StartedProcess(Protocol):
+    """See `subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float) -> int: ...
+
+    def kill(self) -> None: ...
+
+
+Fork: TypeAlias = Callable[[str, Sequence[int], Mapping[str, str], IO[bytes]], StartedProcess]
+
+
 class ChildProcess:
     """A process that runs a module of this package. It ends by itself when the other end of its link is closed."""
 
@@ -37,15 +56,23 @@ class ChildProcess:
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         quiet: bool = False,
+        fork: Fork | None = None,
     ) -> None:
         """Starts `python -m module DESCRIPTOR... ARGUMENT...`, which inherits the descriptors.
 
         `environment` has variables besides those of this process. With `quiet`, nothing that it writes is shown, and
-        the last line is a part of `describe_death`. Raises `OSError`.
+        the last line is a part of `describe_death`. A quiet process without arguments may be forked by a `ForkServer`.
+        Raises `OSError`.
         """
         if os.name == "nt":
             raise OSError(errno.ENOTSUP, "processes beside this one need Linux or macOS")
         self._written = _unnamed_file() if quiet else None  # `close` closes it
+        self._stood_still = False
+        self._process: StartedProcess
+        if fork is not None:
+            assert self._written is not None and not arguments
+            self._process = fork(module, descriptors, environment or {}, self._written)
+            return
         # In a group of its own it does not get the signals that a terminal sends to all in the foreground.
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", module, *map(str, descriptors), *arguments],
@@ -56,11 +83,17 @@ class ChildProcess:
             process_group=0,
             env=child_environment() | dict(environment or {}),
         )
-        self._stood_still = False
 
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def is_started(self) -> bool:
+        """Returns whether the process is, or was, there: a `ForkServer` may not have come to it."""
+        try:
+            return self.pid > 0
+        except ProcessLookupError:
+            return False
 
     def is_alive(self) -> bool:
         return self._process.poll() is None

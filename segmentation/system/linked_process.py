@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from multiprocessing import Pipe
 
-from segmentation.system.child_process import LOOK, ChildProcess
+from segmentation.system.child_process import LOOK, ChildProcess, Fork
 
 
 class LinkedProcess(ChildProcess):
@@ -18,6 +18,7 @@ class LinkedProcess(ChildProcess):
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         quiet: bool = False,
+        fork: Fork | None = None,
     ) -> None:
         """Arguments are those of `ChildProcess`. Raises `OSError`."""
         self.link, others = Pipe()
@@ -30,6 +31,7 @@ class LinkedProcess(ChildProcess):
                     arguments=arguments,
                     environment=environment,
                     quiet=quiet,
+                    fork=fork,
                 )
         except BaseException:
             self.link.close()

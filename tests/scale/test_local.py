@@ -1,19 +1,21 @@
-"""A process that waits in advance takes the place of a worker that is lost."""
+"""Workers are forked from one process, and forked again when they are lost."""
 
 import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from child_processes import children
 from pieced import OPTIONS
 
 from segmentation import Config
-from segmentation.scale import local
 from segmentation.scale.local import LocalWorkers, _share
-from segmentation.scale.protocol import Done, Event, Lost, Ready
+from segmentation.scale.protocol import Event, Lost, Ready
 
 TIMEOUT = 240.0  # seconds: far more than anything here takes
+KILLED = "was ended by signal 9 (Killed), as happens where memory is full"
 
 
 @pytest.fixture
@@ -23,58 +25,46 @@ def workers() -> Iterator[LocalWorkers]:
     pool.close()
 
 
-def until_ready(workers: LocalWorkers, name: str) -> list[Event]:
-    """Returns what has happened until a worker is ready."""
+def until_ready(workers: LocalWorkers, *names: str) -> list[Event]:
+    """Returns what has happened until workers are ready."""
     found: list[Event] = []
     deadline = time.monotonic() + TIMEOUT
-    while not any(isinstance(event, Ready) and event.worker == name for event in found):
+    while not {event.worker for event in found if isinstance(event, Ready)}.issuperset(names):
         assert time.monotonic() < deadline
         found += workers.events(0.1)
     return found
 
 
-def test_a_spare_process_takes_the_place_of_a_worker_that_is_killed(workers: LocalWorkers) -> None:
-    lost = workers._handles["worker 2"]
-    workers._start_spare()
-    assert workers._spare is not None
-    spare = workers._spare
+def test_workers_come_from_one_process_and_have_their_share_of_the_cores(workers: LocalWorkers) -> None:
+    until_ready(workers, "worker 1", "worker 2")
+    forked = [workers._handles[name].pid for name in workers.names]
+    assert sorted(forked) == sorted(children(workers._server.pid))
+    assert len(list(Path(f"/proc/{workers._server.pid}/task").iterdir())) == 1, "a fork has no other threads"
+    for number, process in enumerate(forked):
+        assert os.sched_getaffinity(process) == _share(number, 2)
+
+
+def test_a_worker_that_is_killed_is_forked_again(workers: LocalWorkers) -> None:
+    until_ready(workers, "worker 2")
+    lost, server = workers._handles["worker 2"], workers._server
     os.kill(lost.pid, signal.SIGKILL)
-    events = until_ready(workers, "worker 2")
-    assert Lost("worker 2", "was ended by signal 9 (Killed), as happens where memory is full") in events
-    assert workers._handles["worker 2"] is spare and workers._spare is None
-    assert os.sched_getaffinity(spare.pid) == _share(1, 2), "the cores of the place"
+    assert Lost("worker 2", KILLED) in until_ready(workers, "worker 2")
+    assert workers._handles["worker 2"] is not lost and workers._server is server
+    assert os.sched_getaffinity(workers._handles["worker 2"].pid) == _share(1, 2)
 
 
-def test_a_spare_begins_in_runs_on_gpus_that_are_not_over_soon(
-    workers: LocalWorkers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    workers._reported("worker 1", [Done("worker 1", "video", 0)])
-    monkeypatch.setattr(local, "_LONG", 0.0)
-    workers._reported("worker 1", [])
-    assert workers._spare is None, "not on a CPU"
-    workers._gpus = ["0"]
-    monkeypatch.undo()
-    workers._reported("worker 1", [])
-    assert workers._spare is None
-    monkeypatch.setattr(local, "_LONG", 0.0)
-    workers._reported("worker 1", [])
-    assert workers._spare is not None
-
-
-def test_a_spare_that_has_died_is_not_needed(workers: LocalWorkers) -> None:
-    workers._start_spare()
-    assert workers._spare is not None
-    spare = workers._spare
-    spare.kill()
-    spare.describe_death()
+def test_all_are_started_again_when_the_server_is_killed(workers: LocalWorkers) -> None:
+    until_ready(workers, "worker 1", "worker 2")
+    server = workers._server
+    server.kill()
+    server.describe_death()
     os.kill(workers._handles["worker 1"].pid, signal.SIGKILL)
-    until_ready(workers, "worker 1")
-    assert workers._handles["worker 1"] is not spare
+    assert Lost("worker 1", KILLED) in until_ready(workers, "worker 1")
+    assert workers._server is not server and workers._server.is_alive()
 
 
-def test_a_spare_ends_with_the_workers(workers: LocalWorkers) -> None:
-    workers._start_spare()
-    assert workers._spare is not None
-    spare = workers._spare
-    workers.close()
-    assert not spare.is_alive()
+def test_nothing_is_left_when_they_are_closed_before_they_are_there() -> None:
+    pool = LocalWorkers(2, Config(**OPTIONS))
+    handles = list(pool._handles.values())
+    pool.close()
+    assert not any(process.is_alive() for process in (*handles, pool._server))

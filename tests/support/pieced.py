@@ -74,7 +74,9 @@ def workers_of(process: int) -> list[int]:
             command = Path(f"/proc/{child}/cmdline").read_text()
         except OSError:  # it has just ended
             continue
-        if "segmentation.scale.worker" in command or command.startswith("ray::_Actor"):
+        if "segmentation.system.fork_server" in command:
+            found += children(child)
+        elif command.startswith("ray::_Actor"):
             found.append(child)
         else:
             found += workers_of(child)

@@ -1,0 +1,98 @@
+"""A forked process is like one that was started, and is told from one that is not there yet."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from segmentation.system.child_process import ChildProcess
+from segmentation.system.fork_server import ForkServer
+
+TIMEOUT = 60.0
+MODULE = """
+    import os, sys
+
+    def main(*descriptors):
+        for descriptor in descriptors:
+            os.read(descriptor, 1)
+        print("at first", os.environ.get("GREETING"), flush=True)
+        if os.environ.get("GREETING") == "fail":
+            raise ValueError("as asked")
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkServer]:
+    (tmp_path / "forkable.py").write_text(textwrap.dedent(MODULE))
+    monkeypatch.syspath_prepend(tmp_path)
+    server = ForkServer("forkable", "no_such_module")
+    yield server
+    server.close()
+
+
+def forked(server: ForkServer, *descriptors: int, greeting: str = "hello") -> ChildProcess:
+    return ChildProcess("forkable", *descriptors, environment={"GREETING": greeting}, quiet=True, fork=server.fork)
+
+
+@pytest.mark.parametrize(
+    ("greeting", "death"),
+    [("hello", "has ended with code 0 (at first hello)"), ("fail", "has ended with code 1 (ValueError: as asked)")],
+)
+def test_a_forked_process_has_its_environment_and_output(server: ForkServer, greeting: str, death: str) -> None:
+    process = forked(server, greeting=greeting)
+    assert process.describe_death(TIMEOUT) == death
+    process.close()
+
+
+def test_it_gets_the_descriptors_and_is_there_until_it_ends(server: ForkServer) -> None:
+    theirs, ours = os.pipe()
+    first, second = forked(server, theirs), forked(server)
+    assert second.describe_death(TIMEOUT) == "has ended with code 0 (at first hello)", "the first one keeps no other"
+    assert first.is_alive() and first.is_started() and first.pid != second.pid
+    os.close(theirs)
+    os.close(ours)  # no other process has it
+    assert first.describe_death(TIMEOUT) == "has ended with code 0 (at first hello)"
+
+
+def test_a_killed_one_is_told_with_its_signal(server: ForkServer) -> None:
+    theirs, ours = os.pipe()
+    process = forked(server, theirs)
+    forked(server).describe_death(TIMEOUT)  # the server has come to both
+    process.kill()
+    assert "signal 9" in process.describe_death(TIMEOUT)
+    os.close(theirs)
+    os.close(ours)
+
+
+def test_one_that_the_server_has_not_come_to_ends_at_once(server: ForkServer) -> None:
+    os.kill(server.pid, signal.SIGSTOP)
+    process = forked(server)
+    assert process.is_alive() and not process.is_started()
+    process.kill()
+    assert not process.is_alive()
+
+
+def test_it_does_not_outlive_a_server_that_is_killed(server: ForkServer) -> None:
+    theirs, ours = os.pipe()
+    process = forked(server, theirs)
+    forked(server).describe_death(TIMEOUT)
+    server.kill()
+    assert "signal 9" in process.describe_death(TIMEOUT)
+    os.close(theirs)
+    os.close(ours)
+    with pytest.raises(OSError):
+        server.describe_death()
+        forked(server)
+
+
+def test_nothing_that_workers_import_starts_a_thread() -> None:
+    """One thread at the fork is what makes it safe, and ONNX Runtime's telemetry would be another."""
+    code = "import os, segmentation.scale.worker, onnxruntime; print(len(os.listdir('/proc/self/task')))"
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout == "1\n"

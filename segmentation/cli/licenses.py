@@ -16,7 +16,7 @@ def licenses() -> list[str]:
     """Returns a line for the program, each file in it that came from elsewhere, and each library."""
     lines = [
         f"segmentation {segmentation.__version__}: Apache-2.0",
-        "  person.onnx, person-hq.onnx: Apache-2.0, trained on pictures under free licenses (models/README.md)",
+        "  person.onnx, person-hq.onnx, person-best.onnx: Apache-2.0, trained on free pictures (models/README.md)",
         "  face.onnx: Apache-2.0, YuNet by Shiqi Yu and others (models/README.md)",
         "  astronaut.jpg: NASA, public domain",
     ]

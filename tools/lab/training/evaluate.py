@@ -136,7 +136,7 @@ def main() -> None:
     candidates = Candidates(networks, options.shared, options.cache, options.refine, options.teachers)
     for line in inconsistent(items):
         print(line, file=sys.stderr)
-    results = circumstances("training/evaluate.py", sys.argv[1:]) | {
+    results = circumstances("lab/training/evaluate.py", sys.argv[1:]) | {
         "split": options.split,
         "pictures": len(items),
         "truth": digest([HERE / "truth.tsv", *(HERE / f"{item.name}.png" for item in items)]),

@@ -18,8 +18,6 @@ BLOCKS = [(1, 16, 1), (6, 24, 2), (6, 24, 1), (6, 32, 2), *[(6, 32, 1)] * 2, (6,
 BLOCKS += [*[(6, 96, 1)] * 3, *[(6, 160, 1)] * 3, (6, 320, 1)]
 HALF, QUARTER, EIGHTH = 0, 2, 5  # the last blocks at 1/2, 1/4 and 1/8 of the size
 DILATED = 14  # blocks from here on look twice as far
-CLASSES, BACKGROUND, PERSON = 21, 0, 15  # the teacher's, and two of them
-VETO = 4.0  # taken from logits where the teacher is sure of something else, see `Exported`
 
 Skips = tuple[Tensor, Tensor, Tensor]  # the encoder's maps of 1/8, 1/4 and 1/2 of the size
 
@@ -182,23 +180,11 @@ def teacher_weights(path: Path) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 class Exported(nn.Module):
-    """What ends up in the file: probabilities instead of logits, after the teacher's veto.
-
-    Where the teacher is sure of an animal or a thing, `VETO` is taken from the logits, and less where it is less sure.
-    """
+    """What ends up in the file: probabilities instead of logits. `put_veto` adds the teacher's veto to the file."""
 
     def __init__(self, network: Network) -> None:
         super().__init__()
         self.network = network
-        weight = np.full((1, CLASSES, 1, 1), -VETO, np.float32)
-        weight[0, [BACKGROUND, PERSON]] = 0
-        self.veto = as_layer(weight, None)
 
     def forward(self, x: Tensor) -> Tensor:
-        encoder = self.network.encoder
-        maps = encoder.maps(x)
-        both = encoder.both(maps[-1])
-        deep, skips = torch.cat([both, maps[-1]], 1), (maps[EIGHTH], maps[QUARTER], maps[HALF])
-        veto = self.veto(encoder.classes(both).softmax(1)).mean(1, keepdim=True)  # see `Network.decoded`
-        veto = F.interpolate(veto, scale_factor=16.0, mode="bilinear", align_corners=False)
-        return (self.network.decoded(deep, skips) + veto).sigmoid()
+        return self.network(x).sigmoid()

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from augment import Pictures
-from compact import compact
 from data import CERTAIN, DOUBT, group, read
-from network import MEAN, PERSON, SIZES, STD, DeepLab, Exported, Network, Size, teacher_weights
+from network import MEAN, SIZES, STD, DeepLab, Exported, Network, Size, teacher_weights
 from split import split
 from torch import Tensor, nn
+from veto import PERSON, put_veto
 
 HERE = Path(__file__).parent
 SHAPE_SHARES = (0.46, 0.16, 0.16, 0.1, 0.12)  # how often a batch has each of the network's shapes
@@ -228,7 +228,8 @@ def export(network: Network, size: Size, name: str, target: Path) -> None:
         "author": "segmentation contributors", "description": f"{name}: probability that a pixel shows a person",
     }  # fmt: skip
     onnx.helper.set_model_props(graph, meaning)
-    compact(graph)
+    classes = network.encoder.classes
+    put_veto(graph, classes.weight.numpy(), classes.bias.numpy())
     onnx.checker.check_model(graph, full_check=True)
     onnx.save(graph, target)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -10,7 +11,6 @@ from functools import cache
 from typing import Any
 from weakref import WeakValueDictionary, ref
 
-import cvcuda
 import numpy as np
 import torch
 from cuda.core import Device
@@ -24,6 +24,13 @@ from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.kernels import Kernels, KernelSource, compiled, signatures
 from segmentation.gpu.pinned_pool import PinnedPool
 from segmentation.gpu.plane_pool import PlanePool
+
+try:
+    import cvcuda
+except BaseException:
+    # After an import that failed, as it does where a GPU's memory is full, the next one would abort the process.
+    sys.modules["cvcuda"] = None  # type: ignore[assignment]
+    raise
 
 _ALIGNMENT = 512  # samples: libraries read many bytes at a time, from addresses that are multiples of their number
 

@@ -42,14 +42,13 @@ class Compositor:
     def __call__(self, batch: MaskedBatch) -> tuple[list[FrameBatch], MaskedBatch]:
         """The frames of each output, and the batch with the masks that the first of them shows."""
         made: list[FrameBatch] = []
-        shown: MaskedBatch | None = None
+        shown = batch
         # From last to first, since the refiner on a GPU overwrites the masks before.
         for effect, postprocess in reversed(self._outputs):
-            if shown is None or self._selects:
+            if shown is batch or self._selects:
                 shown = self._refined(self._selected(batch, effect))
             if postprocess is not None:
                 made.insert(0, postprocess(shown))
-        assert shown is not None
         return made, shown
 
     @property

@@ -57,8 +57,7 @@ def open_records(opened: OpenedRun, label: str, seconds: Callable[[int], Fractio
     if config.results is not None:
         labels = choices.classes if config.results_format == "lines" else choices.labels
         sinks.append(exits.enter_context(make_results(seconds, info, labels, config, choices.counts)))
-    if config.save_masks is not None:
-        assert choices.model is not None, "Config refuses save_masks with masks"
+    if config.save_masks is not None and choices.model is not None:
         name, overwrite = choices.model.name, config.overwrite
         sinks.append(exits.enter_context(MaskWriter(config.save_masks, info, name, choices.kept, overwrite=overwrite)))
     return Records(sinks=sinks, counted=counted, audit=audit)

@@ -29,7 +29,7 @@ def test_code_becomes_a_page_and_bars_in_tables_are_kept(pages: Path) -> None:
     build_docs.stage()
     assert "```python\n" in (pages / "segmentation/gpu/context.py.md").read_text(encoding="utf-8")
     options = (pages / "docs/options.md").read_text(encoding="utf-8")
-    assert "<code>--output FILE&#124;FOLDER&#124;ADDRESS</code>" in options and "\\|" not in options
+    assert "--output</span> FILE&#124;FOLDER&#124;ADDRESS</code>" in options and "\\|" not in options
 
 
 def _pages(part: str | list[dict[str, str]]) -> list[str]:

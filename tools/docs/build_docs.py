@@ -23,7 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "build" / "pages"
 START, MANUAL, API = "README.md", "docs/README.md", "docs/api.md"
 _LINK = re.compile(r"(\]\()([^)#\s]+)(#[^)\s]*)?(\))")
-_BAR = re.compile(r"`([^`\n]*\\\|[^`\n]*)`")  # code in a table with an escaped bar
+_CODE = re.compile(r"(?<!`)`(--[^`\n]+|[^`\n]*\\\|[^`\n]*)`(?!`)")  # an option, or code in a table with a bar
+_WHOLE = r'<span style="white-space: nowrap">\g<0></span>'
 _FENCE = re.compile(r"(^```.*?^```$)", re.M | re.S)
 _SHOWN = {".webp", ".png", ".jpg", ".svg", ".json"}  # copied as they are; other files become pages of code
 _LANGUAGES = {
@@ -109,13 +110,17 @@ def _copy(page: str) -> Iterator[str]:
         return f"{begin}{link}{anchor or ''}{end}"
 
     parts = _FENCE.split((ROOT / page).read_text(encoding="utf-8"))
-    _write(page, "".join(part if part.startswith("```") else _LINK.sub(adapted, _with_bars(part)) for part in parts))
+    for i, part in enumerate(parts):
+        if not part.startswith("```"):
+            parts[i] = _LINK.sub(adapted, _CODE.sub(_code, part))
+    _write(page, "".join(parts))
     yield from found
 
 
-def _with_bars(text: str) -> str:
-    """Returns a page whose code in tables shows its bars: Python's Markdown leaves the backslash before them."""
-    return _BAR.sub(lambda match: f"<code>{html.escape(match[1]).replace(chr(92) + '|', '&#124;')}</code>", text)
+def _code(match: re.Match[str]) -> str:
+    """Returns code as HTML: browsers break options at hyphens, and Python's Markdown leaves the backslash of bars."""
+    text = re.sub(r"[][*_|]", lambda mark: f"&#{ord(mark[0])};", html.escape(match[1].replace("\\|", "|")))
+    return f"<code>{re.sub(r'^--[a-z-]+', _WHOLE, text)}</code>"
 
 
 def _api() -> str:

@@ -7,6 +7,7 @@ from importlib import metadata
 import av
 
 import segmentation
+from segmentation.models.model import PEOPLE
 
 _OWN = "video-segmentation"  # the distribution
 _GPL = ("libx264", "libx265")  # encoders in PyAV's wheels whose license is the GPL, version 2 or later
@@ -14,9 +15,10 @@ _GPL = ("libx264", "libx265")  # encoders in PyAV's wheels whose license is the 
 
 def licenses() -> list[str]:
     """Returns a line for the program, each file in it that came from elsewhere, and each library."""
+    people = ", ".join(f"{name}.onnx" for name in PEOPLE)
     lines = [
         f"segmentation {segmentation.__version__}: Apache-2.0",
-        "  person.onnx, person-hq.onnx, person-best.onnx: Apache-2.0, trained on free pictures (models/README.md)",
+        f"  {people}: Apache-2.0, trained on pictures under free licenses (models/README.md)",
         "  face.onnx: Apache-2.0, YuNet by Shiqi Yu and others (models/README.md)",
         "  astronaut.jpg: NASA, public domain",
     ]

@@ -125,16 +125,15 @@ class NvdecDecoder(ChunkDecoder[NvdecSession, _Filling]):
             self._unpack(surface, planes, len(times))
             times.append(FrameTimes(pts, duration, messages))
             if len(times) == self._batch_size:
-                self._queue.put(chunk, self._filled(current))
+                self._queue.put(chunk, self._filled(current, planes, times))
 
     def _finish(self, current: _Filling) -> None:
         """Puts out the last batch, when no more frames of the chunk come."""
-        last = self._filled(current) if current.filling is not None else None
+        last = None if current.filling is None else self._filled(current, *current.filling)
         self._queue.finish(current.chunk, last, current.lost(None))
 
-    def _filled(self, current: _Filling) -> DecodedBatch:
+    def _filled(self, current: _Filling, planes: DevicePlanes, times: list[FrameTimes]) -> DecodedBatch:
         """Returns the batch that was being filled."""
-        assert current.filling is not None
-        (planes, times), current.filling = current.filling, None
+        current.filling = None
         last = times[-1].pts  # a frame without a time does not tell which frames should have come earlier
         return DecodedBatch(planes, times, 0 if last is None else current.lost(last), self._gpu.record_event())

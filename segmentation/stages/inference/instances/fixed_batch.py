@@ -22,6 +22,7 @@ from segmentation.stages.inference.compiler.conv_fusion import fuse
 from segmentation.stages.inference.compiler.fp16_nodes import in_fp16
 from segmentation.stages.inference.compiler.onnx_to_torch import Scores, cached_network, convert
 from segmentation.stages.inference.compiler.recorded import UnrecordableError, record
+from segmentation.stages.inference.instances.onnx_instances import detection_of
 from segmentation.stages.inference.instances.proposals import READERS
 
 PRECISION = "FP16 or FP32"  # of a network that has yet to be loaded
@@ -50,9 +51,9 @@ def check_fixed(model: Model, *more: str) -> None:
 
     Layouts are those of `READERS`, and `more`.
     """
-    assert model.detection is not None
-    if model.detection.task not in (*READERS, *more):
-        raise BackendError(f"{model.detection.task} returns as many things as it has found, not a fixed number")
+    task = detection_of(model).task
+    if task not in (*READERS, *more):
+        raise BackendError(f"{task} returns as many things as it has found, not a fixed number")
     if model.form.single:
         raise BackendError(f"{model.name} takes one picture, not a batch")
 
@@ -72,8 +73,7 @@ def load_network(model: Model, count: int, device: torch.device) -> FixedBatch:
 
 
 def _in_batches_of(at_once: int, model: Model, given: torch.Tensor) -> FixedBatch:
-    assert model.detection is not None
-    names = model.detection.outputs
+    names = detection_of(model).outputs
     origin = hashlib.sha256(model.path.read_bytes()).hexdigest(), model.form, names
 
     def converted() -> GraphModule:

@@ -17,7 +17,7 @@ from segmentation.frames.instances import MOST
 from segmentation.gpu.kernels import THREADS
 from segmentation.models.model import Model
 from segmentation.stages.inference.compiler.network_kernels import PROTOTYPES
-from segmentation.stages.inference.instances.onnx_instances import kept_numbers, place_of
+from segmentation.stages.inference.instances.onnx_instances import detection_of, kept_numbers, place_of
 from segmentation.stages.inference.instances.proposals import Best, best
 
 if TYPE_CHECKING:
@@ -42,8 +42,7 @@ class InstanceReader:
     """Reads the outputs of one network."""
 
     def __init__(self, model: Model, device: torch.device, *, class_map: bool) -> None:
-        assert model.detection is not None
-        self._form, self._size = model.detection, (model.height, model.width)
+        self._form, self._size = detection_of(model), (model.height, model.width)
         self._place = place_of(model)
         self._wants_class_map = class_map
         self._kept = torch.zeros(len(model.labels), dtype=torch.bool)

@@ -26,7 +26,7 @@ from segmentation.stages.inference.compiler.cuda_graph import GraphedNetwork, Lo
 from segmentation.stages.inference.compiler.network_kernels import INSTANCES
 from segmentation.stages.inference.instances.fixed_batch import PRECISION, FixedBatch, check_fixed, load_network
 from segmentation.stages.inference.instances.instance_reader import Found, InstanceReader
-from segmentation.stages.inference.instances.onnx_instances import frame_instances, place_of
+from segmentation.stages.inference.instances.onnx_instances import detection_of, frame_instances, place_of
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu  # imports libraries that loading a network does not need
@@ -130,8 +130,7 @@ def _looks(
     network: FixedBatch, model: Model, config: Config, device: torch.device
 ) -> Callable[[], list[list[torch.Tensor]]]:
     """Returns what runs the network on its input, and on each further look at it."""
-    assert model.detection is not None
-    passes = model.detection.passes
+    passes = detection_of(model).passes
     looks: list[Callable[[], list[torch.Tensor]]] = [network.outputs]
     for name in passes:
         if name == "mirrored":

@@ -332,7 +332,8 @@ class Clock(Generic[PacketT]):
         others = [outlook.stepped for stream, outlook in outlooks.items() if stream != own and outlook.fed]
         if (steady or others) and all(others):
             return "step", outlooks
-        bearable = self._seconds(_GAP if steady >= _STEADY else _JITTER)
+        reached = begin + track.offset <= now + self._seconds(_JITTER)  # by another stream
+        bearable = self._seconds(_GAP if steady >= _STEADY or reached or len(self._tracks) == 1 else _JITTER)
         return "gap" if 0 < away <= bearable else "outlier", outlooks
 
     def _alone(self, own: int, away: int, outlooks: Mapping[int, _Outlook]) -> bool:
@@ -392,8 +393,16 @@ class Clock(Generic[PacketT]):
         """Returns whether a pts lies further from those of its neighbors than any order of decoding explains."""
         if pts < dts:
             return len(track.shown) >= _STEADY and all(pts < shown for shown in track.shown)
-        far = self._steps and pts - dts > max(self._seconds(_GAP), 4 * track.apart)  # at the file's end
-        return (len(ahead) > _REORDERED or far) and all(pts > shown for shown in ahead)
+        far = self._steps and pts - dts > max(self._seconds(_GAP), 4 * track.apart)
+        known = len(ahead) > _REORDERED or (far and not self._is_reached(pts))  # the latter at the file's end
+        return known and all(pts > shown for shown in ahead)
+
+    def _is_reached(self, at: int) -> bool:
+        """Returns whether any stream comes near a time that is ahead, as far as the packets are read ahead."""
+        near = at - self._seconds(_GAP)
+        known = (further for further in self._further() if further.stream_index in self._tracks)
+        reached = any(self._raw(one) + self._tracks[one.stream_index].offset >= near for one in known)
+        return reached or self._packet(_MOST - 1) is not None
 
     def _free_time(self, packet: PacketT, dts: int, ahead: Sequence[int], track: _TrackClock) -> int:
         """Returns the pts, in ticks, at which none of the neighbors is shown: the first such from the dts on."""

@@ -259,10 +259,20 @@ def without(packets: list[Packet], stream: int | None, begin: float, end: float)
     ]
 
 
+def slides(shown: list[int]) -> list[Packet]:
+    """Returns pictures in decoding order beside sound; each is decoded when the one two before it is shown."""
+    decoded = [-2, -1, *sorted(shown)]
+    video = [Packet(VIDEO, dts * 3600, pts * 3600, 3600) for dts, pts in zip(decoded, shown, strict=False)]
+    packets = [*video, *of(recording(max(shown) / 25 + 1), SOUND)]
+    return sorted(packets, key=lambda packet: packet.dts or 0)
+
+
 GAPS: dict[str, Callable[[], list[Packet]]] = {
     "a pause of all": lambda: without(recording(20), None, 4, 12),
     "a long pause of the sound": lambda: without(recording(60), SOUND, 4, 44),
     "a long pause of the picture": lambda: without(recording(60), VIDEO, 4, 44),
+    "a last picture after a pause": lambda: without(recording(9), VIDEO, 4, 8.9),
+    "slides in decoding order": lambda: slides([0, 21, 11, 1, 22, 2024, 2022]),
     "sound that ends": lambda: without(recording(40), SOUND, 4, 99),
     "sound that begins late": lambda: without(recording(40), SOUND, 0, 22),
     "a lost second of the picture": lambda: without(recording(20), VIDEO, 4, 5),
@@ -347,6 +357,13 @@ def test_a_pause_longer_than_ten_seconds_of_all_streams_is_closed() -> None:
     assert len(clock.steps) == 1
     assert abs(clock.steps[0][1] - 40) < Fraction(1, 10)
     check_order(found)
+
+
+def test_the_last_picture_of_a_file_without_sound_may_follow_late() -> None:
+    packets = of(recording(2), VIDEO)
+    packets[-1] = replace(packets[-1], dts=9 * 90_000, pts=9 * 90_000)
+    clock: Clock[Packet] = Clock({VIDEO: BASE}, (VIDEO,))
+    assert list(clock(map(replace, packets))) == packets and not clock.changed
 
 
 def test_without_steps_a_gap_stays() -> None:

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation import Segmenter
+from segmentation.media.opening.probe import probe
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
 
@@ -54,10 +55,9 @@ def ours(clip: Path, folder: Path, segmenter: Segmenter) -> tuple[list[Mask], fl
     begin = time.perf_counter()
     segmenter.run(str(clip), folder / "out.mp4", save_masks=masks, overwrite=True)
     seconds = time.perf_counter() - begin
-    with av.open(str(clip)) as container:
-        size = container.streams.video[0].width, container.streams.video[0].height
     with av.open(str(masks)) as container:
         grays = [frame.to_ndarray(format="gray") for frame in container.decode(video=0)]
+    size = probe(str(clip)).upright_size
     return [_placed(gray, size) for gray in grays], seconds
 
 

@@ -1,6 +1,7 @@
 """Measures how much of the faces of real clips `--anonymize faces` covers, beside deface on the same frames.
 
     python tools/quality/faces.py ../shared -o tools/lab/results/faces.json --deface VENV/bin/python
+    python tools/quality/faces.py ../shared -o heads.json --anonymize heads --truth tools/lab/faces/heads.json
 
 The truth, `tools/lab/faces/truth.json`, has the boxes of faces in frames of clips in a folder. A face is missed in a
 frame if less than 90 % of its box is covered. deface (https://pypi.org/project/deface/) runs in an environment of its
@@ -116,14 +117,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measures how much of the faces of real clips is covered.")
     parser.add_argument("folder", type=Path, help="where the clips of the truth are")
     parser.add_argument("--deface", metavar="PYTHON", help="an interpreter whose environment has deface")
+    parser.add_argument("--anonymize", default="faces", help="as the program takes it (default: faces)")
+    parser.add_argument("--truth", type=Path, default=TRUTH, help="the file with the boxes (default: that of faces)")
     parser.add_argument("-o", "--output", type=Path, required=True)
     options = parser.parse_args()
-    clips = json.loads(TRUTH.read_text(encoding="utf-8"))["clips"]
+    clips = json.loads(options.truth.read_text(encoding="utf-8"))["clips"]
     results = circumstances("quality/faces.py", sys.argv[1:])
     masks: dict[str, dict[str, list[Mask]]] = {"segmentation": {}, "deface": {}}
     seconds = dict.fromkeys(masks, 0.0)
     frames = 0
-    with tempfile.TemporaryDirectory() as folder, Segmenter(anonymize="faces") as segmenter:
+    with tempfile.TemporaryDirectory() as folder, Segmenter(anonymize=options.anonymize) as segmenter:
         for clip in clips:
             found, took = ours(options.folder / clip, Path(folder), segmenter)
             masks["segmentation"][clip], frames = found, frames + len(found)

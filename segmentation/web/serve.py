@@ -26,6 +26,7 @@ from segmentation.web.webhooks import Webhooks
 
 _MOST = 256  # connections at a time
 _PATIENCE = 10.0  # seconds that a client may take for the head of its first request
+_LINGER = 60.0  # seconds after an answer, in which the rest of its request has to come, and the head of the next one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,14 +117,29 @@ class _AnnouncedServer(uvicorn.Server):
 
 
 class _Protocol(H11Protocol):
-    """HTTP/1.1, where a client that does not send a request in time is hung up on."""
+    """HTTP/1.1, where a client that does not send its next request in time is hung up on.
+
+    Each byte puts off uvicorn's own limit, so that a few drips would hold a connection for ever.
+    """
+
+    _limit: asyncio.TimerHandle
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.loop.call_later(_PATIENCE, self._hang_up)
+        self._limit = self.loop.call_later(_PATIENCE, self._hang_up, self.cycle)
 
-    def _hang_up(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
+    def on_response_complete(self) -> None:
+        self._limit.cancel()
+        self._limit = self.loop.call_later(_LINGER, self._hang_up, self.cycle)
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._limit.cancel()
+        super().connection_lost(exc)
+
+    def _hang_up(self, answered: object) -> None:
+        """Closes the connection, unless another request has come since."""
+        if self.cycle is answered and not self.transport.is_closing():
             self.transport.close()
 
 

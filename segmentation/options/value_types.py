@@ -3,6 +3,7 @@
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import cache
 from numbers import Integral, Real
 from os import PathLike, fspath
 from pathlib import Path
@@ -25,6 +26,7 @@ class OptionType(NamedTuple):
     optional: bool  # whether the option may be `None`
 
 
+@cache
 def option_type(annotation: object) -> OptionType:
     """Returns the type that an option's annotation names."""
     # An annotation that the table lacks is a Literal: text, whose choices Config checks.

@@ -39,16 +39,16 @@ RUN extras=$(echo "$EXTRAS" | sed 's/[][]//g; s/,/ /g; s/[a-z]\+/--extra &/g') \
     && UV_PROJECT_ENVIRONMENT=/opt/venv UV_PYTHON_DOWNLOADS=never \
        /opt/uv/bin/uv sync --frozen --no-cache --no-install-project $extras
 
-# For a GPU the wheel has the kernels' machine code and the native decoder. Neither needs a GPU to be built.
+# For a GPU the wheel has the kernels' machine code and, where there is a compiler, the native decoder.
 FROM libraries AS wheel
-COPY README.md LICENSE ./
-COPY tools/build_kernels.py tools/build_native.py tools/
+COPY README.md LICENSE setup.py ./
+COPY tools/build_kernels.py tools/
 COPY segmentation segmentation
 ARG EXTRAS
 # hadolint ignore=DL3008
 RUN case "$EXTRAS" in *gpu*) \
         apt-get update && apt-get install -y --no-install-recommends g++ && rm -rf /var/lib/apt/lists/* \
-        && python tools/build_kernels.py && python tools/build_native.py ;; \
+        && python tools/build_kernels.py ;; \
     esac \
     && /opt/uv/bin/uv build --wheel --no-cache -o /opt/wheel
 

@@ -1,6 +1,6 @@
-"""Builds the native NVDEC decoder's library into the package, for `--decode nvdec-native`.
+"""Builds the native NVDEC decoder's library into the package, which decodes files on a GPU.
 
-    python tools/build_native.py             # then install the package, or build the wheel; without this it works too
+    python tools/build_native.py             # in a checkout; an installation does this by itself
 
 It needs a C++17 compiler, and neither a GPU nor CUDA. `CXX` names the compiler, else it is `c++`.
 """
@@ -17,12 +17,11 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # so that a checkout work
 
 def main() -> None:
     argparse.ArgumentParser(description="Builds the native NVDEC decoder's library into the package.").parse_args()
-    from segmentation.errors import BackendError
-    from segmentation.stages.decode.native.library import BUILT, build_library
+    from segmentation.stages.decode.native.build import BUILT, build_library
 
     try:
         build_library(BUILT, os.environ.get("CXX", "c++"))
-    except BackendError as exc:
+    except RuntimeError as exc:
         sys.exit(str(exc))
     print(f"{BUILT}: {BUILT.stat().st_size:,} bytes")
 

@@ -15,7 +15,7 @@ from segmentation.system.child_process import child_environment
 _LONGEST = 1200  # seconds of a check: an engine takes minutes to build
 # Implementations that are tried one at a time amid the CPU's own, by stage.
 _ON_GPU = {
-    "decode": ("nvdec",),
+    "decode": ("nvdec-native", "nvdec"),
     "preprocess": ("cuda",),
     "infer": ("torch-fp16", "tensorrt", "onnxruntime-cuda"),
     "postprocess": ("cvcuda",),

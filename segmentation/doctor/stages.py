@@ -33,7 +33,7 @@ _LOSSY: dict[str, tuple[Codec, Quality]] = {
     "x264-segments": ("h264", "high"),
     "jpeg": ("mjpeg", "high"),
 }
-_OPTIONAL = ("nvenc", "onnxruntime-cuda")  # that not every GPU has, or not everybody needs
+_OPTIONAL = ("nvdec-native", "nvenc", "onnxruntime-cuda")  # that not every GPU has, or not everybody needs
 
 
 def make_clip(request: Request) -> Iterator[Finding]:

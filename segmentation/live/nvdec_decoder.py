@@ -27,8 +27,9 @@ from segmentation.live.decoder import LiveDecoder
 from segmentation.media.bitstream.headers import is_idr
 from segmentation.media.bitstream.sei import MessageReader
 from segmentation.options.config import Config
+from segmentation.stages.decode.chunk_progress import Presentation
 from segmentation.stages.decode.nvdec_log import damage_log
-from segmentation.stages.decode.nvdec_session import NvdecSession, Presentation, Surface, TimesToCome
+from segmentation.stages.decode.nvdec_session import NvdecSession, Surface, TimesToCome
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
 from segmentation.stages.decode.nvdec_support import check_exactness, nvdec_engines
 from segmentation.stages.decode.stream_format import StreamFormat

@@ -23,7 +23,7 @@ from segmentation.system.linked_process import LinkedProcess
 
 _GRACE = 5.0  # seconds for a process to end, or to go on amid a message
 _WORKER = "segmentation.scale.worker"
-LIBRARIES = ("torch", "cuda.core", "PyNvVideoCodec")  # take long to import, and don't look for GPUs then
+LIBRARIES = ("torch", "cuda.core")  # take long to import, and don't look for GPUs then
 
 
 class LocalWorkers(SupervisedPool[LinkedProcess]):

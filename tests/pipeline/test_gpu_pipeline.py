@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from av import VideoFrame
+from native_nvdec import nvdec
 from paths import SAMPLE
 from program import cli, report
 from videos import Synthetic, packets, pictures, real_frames, same_packets, same_times, times
@@ -42,7 +43,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_plan_is_the_gpus() -> None:
     plan = make_plan(Config(mode="optimized"))
     assert plan.names() | {"infer": "", "encode": ""} == {
-        "decode": "nvdec", "preprocess": "cuda", "infer": "", "postprocess": "cvcuda", "encode": "",
+        "decode": nvdec(), "preprocess": "cuda", "infer": "", "postprocess": "cvcuda", "encode": "",
     }  # fmt: skip
     assert plan.infer.on_gpu and plan.encode.name in ("nvenc", "x264-segments")
     assert make_plan(Config()).names() == plan.names()
@@ -57,7 +58,7 @@ def test_what_is_there_can_be_printed() -> None:
     lines = {line.split()[0]: line for line in result.stdout.splitlines()}
     assert "NVIDIA" in lines["GPU"] and "driver" in lines["GPU"]
     assert "engines" in lines["NVDEC"] and "h264 420 8 bit" in lines["NVDEC"]
-    assert lines["decode"].split()[1] == "nvdec"
+    assert lines["decode"].split()[1] == nvdec()
 
 
 def test_a_codec_that_nvdec_lacks_is_decoded_on_the_cpu_and_said(corpus: Path, tmp_path: Path) -> None:
@@ -510,4 +511,4 @@ def test_strange_requests_are_refused_in_one_line(corpus: Path) -> None:
 
 def test_replacing_one_stage_keeps_the_rest() -> None:
     plan = make_plan(replace(Config(mode="optimized"), encode="x264"))
-    assert plan.encode.name == "x264" and plan.decode.name == "nvdec"
+    assert plan.encode.name == "x264" and plan.decode.name == nvdec()

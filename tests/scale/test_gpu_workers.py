@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from native_nvdec import nvdec
 from pieced import Made, at_work, files, made
 from program import cli, report
 
@@ -28,7 +29,7 @@ def one(long_people: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
     folder = tmp_path_factory.mktemp("one")
     with Workers("local:1", **OPTIONS) as workers:
         told = workers.run(long_people, folder / "out.mp4", **files(folder))  # type: ignore[arg-type]
-    assert told.frames == 1200 and told.plan["decode"] == "nvdec" and told.redone == 0
+    assert told.frames == 1200 and told.plan["decode"] == nvdec() and told.redone == 0
     return folder, made(folder)
 
 

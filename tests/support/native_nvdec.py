@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from segmentation.stages.decode.native import library
+from segmentation.stages.decode.native import build, library
 
 _STAND_IN = Path(__file__).with_name("stand_in_nvcuvid.cpp")
 
@@ -44,7 +44,7 @@ def _built() -> tuple[ctypes.CDLL, ctypes.CDLL]:
             str(driver),
         ]
         subprocess.run(command, check=True)
-        library.build_library(decoder, compiler(), flags)
+        build.build_library(decoder, compiler(), flags)
         return library.load_library(decoder, str(driver), str(driver)), ctypes.CDLL(str(driver))
 
 
@@ -58,7 +58,12 @@ def stand_in_driver() -> ctypes.CDLL:
     return _built()[1]
 
 
+def nvdec() -> str:
+    """Returns the decoder that is chosen on a GPU."""
+    return "nvdec-native" if build.BUILT.exists() else "nvdec"
+
+
 def require_native() -> None:
     """Skips the test where the library has not been built into the package."""
-    if not library.BUILT.exists():
+    if not build.BUILT.exists():
         pytest.skip("the native decoder is not built: python tools/build_native.py")

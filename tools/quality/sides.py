@@ -26,7 +26,7 @@ from segmentation.sessions.frame_iterator import masked_frames
 from segmentation.stages.decode.timestamps import Timeline
 
 NAMED = {"one-thread": "side_decoders:OneThread", "chunks": "side_decoders:InChunks"}
-ON_GPU = {"gpu": None, "gpu-native": "nvdec-native"}  # with their decoders
+ON_GPU = {"gpu": None, "gpu-nvdec": "nvdec"}  # with their decoders
 FFMPEG = "ffmpeg"
 
 

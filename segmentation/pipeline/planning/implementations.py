@@ -31,10 +31,10 @@ _processor = partial(Implementation, processor=True, runs_states=True, fallback=
 
 IMPLEMENTATIONS = {
     "decode": {
-        "pyav": Implementation("segmentation.stages.decode.pyav:PyAVDecoder", rank=2, modes=_PLAIN, live="live"),
+        "pyav": Implementation("segmentation.stages.decode.pyav:PyAVDecoder", rank=3, modes=_PLAIN, live="live"),
         "nvdec": Implementation(
             "segmentation.stages.decode.nvdec:NvdecDecoder",
-            rank=1,
+            rank=2,
             modes=_FOUND,
             on_gpu=True,
             live="live-nvdec",
@@ -42,6 +42,8 @@ IMPLEMENTATIONS = {
         ),
         "nvdec-native": Implementation(
             "segmentation.stages.decode.native.decoder:NativeNvdecDecoder",
+            rank=1,
+            modes=_FOUND,
             on_gpu=True,
             live="live-nvdec",
             substitute="pyav",

@@ -384,7 +384,7 @@ def _choose(
     elif stage == "decode" and info is not None and info.live is not None:
         if wanted is not None and known[wanted].live:
             raise ConfigError(f"--decode {wanted}: reads files; use --decode {known[wanted].live} for a live source")
-        names = tuple(known[name].live or name for name in names)
+        names = tuple(dict.fromkeys(known[name].live or name for name in names))
     refusals: list[tuple[str, str]] = []  # (implementation or "", reason)
     while names:
         name, *rest = names

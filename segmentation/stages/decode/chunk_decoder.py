@@ -28,6 +28,7 @@ from segmentation.stages.decode.chunks import Chunk, chunks, exact_keyframe, rea
 from segmentation.stages.decode.constancy import PacketConstancy
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, PooledSession, SessionQuota
 from segmentation.stages.decode.nvdec_support import nvdec_engines
+from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.stages.decode.stream_format import StreamFormat
 from segmentation.stages.decode.timestamps import Timeline, missing
 
@@ -111,8 +112,20 @@ class ChunkDecoder(Decoder, Generic[SessionT, ProgressT]):
             self._pool.close()
 
     def _counted(self) -> Iterator[FrameBatch]:
-        """Yields the batches, and counts damaged frames."""
+        """Yields the batches, and counts damaged frames: NVDEC finds that there are some, FFmpeg how many."""
         yield from self._in_time()
+        if self._found_damage():
+            log.info("%s: NVDEC found damage; FFmpeg counts it", self.info.path)
+            self._leave()  # other files may have the engines
+            counting = PyAVDecoder(self.info, self._layout.name, self._config)
+            for _ in counting:
+                if self.info.access.stop.is_set():
+                    break
+            self.damaged = max(self.damaged, counting.damaged)
+
+    @abstractmethod
+    def _found_damage(self) -> bool:
+        """Returns whether NVDEC has found damage in the frames so far, which it conceals."""
 
     def _in_time(self) -> Iterator[FrameBatch]:
         """Yields the batches in order, their frames' pts settled, cut to the wanted stretch."""

@@ -11,7 +11,15 @@ if TYPE_CHECKING:  # these import libraries that machines without a GPU lack
     from segmentation.frames import Message
     from segmentation.gpu.cuda_calls import Event
     from segmentation.gpu.plane_pool import DevicePlanes
-    from segmentation.stages.decode.nvdec_session import Presentation
+
+
+class Presentation(NamedTuple):
+    """When the frame of a packet is shown."""
+
+    pts: int | None
+    duration: int
+    hidden: bool  # decoded only because other frames refer to it, by an edit list
+    messages: tuple[Message, ...] = ()  # see `Frame`
 
 
 class FrameTimes(NamedTuple):

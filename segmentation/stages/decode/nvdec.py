@@ -6,13 +6,11 @@ transform open, so samples may be a few levels off.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import PyNvVideoCodec as nvc
 
-from segmentation.frames import FrameBatch, VideoInfo
+from segmentation.frames import VideoInfo
 from segmentation.gpu.context import Gpu
 from segmentation.gpu.plane_pool import DevicePlanes
 from segmentation.options.config import Config
@@ -23,10 +21,7 @@ from segmentation.stages.decode.nvdec_log import damage_log
 from segmentation.stages.decode.nvdec_session import NvdecSession, Surface, TimesToCome
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
 from segmentation.stages.decode.nvdec_support import nvdec_engines
-from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.stages.decode.surface_unpacker import SurfaceUnpacker
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -53,17 +48,8 @@ class NvdecDecoder(ChunkDecoder[NvdecSession, _Filling]):
         engines = nvdec_engines(config, info)
         return f"NVDEC, {engines} engines, PyNvVideoCodec {nvc.__version__}"
 
-    def _counted(self) -> Iterator[FrameBatch]:
-        """Yields the batches, and counts damaged frames: NVDEC's library shows that there are some, FFmpeg how many."""
-        yield from self._in_time()
-        if damage_log().count() > self._damage_named:  # in this input, or in others at the same time
-            log.info("%s: NVDEC found damage; FFmpeg counts it", self.info.path)
-            self._leave()  # other files may have the engines
-            counting = PyAVDecoder(self.info, self._layout.name, self._config)
-            for _ in counting:
-                if self.info.access.stop.is_set():
-                    break
-            self.damaged = max(self.damaged, counting.damaged)
+    def _found_damage(self) -> bool:
+        return damage_log().count() > self._damage_named  # in this input, or in others at the same time
 
     def _new_session(self) -> NvdecSession:
         return NvdecSession(self._format, self._gpu)

@@ -3,7 +3,7 @@
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import PyNvVideoCodec as nvc
 
@@ -11,12 +11,12 @@ from segmentation.errors import InputError
 from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.context import Gpu
 from segmentation.gpu.errors import translate_gpu_error
+from segmentation.stages.decode.chunk_progress import Presentation
 from segmentation.stages.decode.chunks import is_hidden
 from segmentation.stages.decode.nvdec_support import NVDEC_CODECS
 from segmentation.stages.decode.stream_format import StreamFormat
 
 if TYPE_CHECKING:
-    from segmentation.frames import Message
     from segmentation.media.bitstream.sei import MessageReader
     from segmentation.media.video_packet import VideoPacket
 
@@ -31,15 +31,6 @@ class Surface(Protocol):
     strides: tuple[int, ...]
 
     def GetPtrToPlane(self, index: int) -> int: ...  # the library's name
-
-
-class Presentation(NamedTuple):
-    """When the frame of a packet is shown."""
-
-    pts: int | None
-    duration: int
-    hidden: bool  # decoded only because other frames refer to it, by an edit list
-    messages: tuple[Message, ...] = ()  # see `Frame`
 
 
 class TimesToCome(dict[int, Presentation]):

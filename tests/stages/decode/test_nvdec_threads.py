@@ -99,7 +99,7 @@ def test_a_run_that_is_stopped_while_damage_is_counted_ends(clips: list[Path], m
     stage = host_nvdec(probe(str(clips[5]), Access(stop=stop)), pool)
     named, left, counted = iter([1 << 20] * 2), [], []  # more than other tests have damaged
     log_ = SimpleNamespace(count=lambda: next(named))
-    monkeypatch.setitem(type(stage)._counted.__globals__, "damage_log", lambda: log_)
+    monkeypatch.setitem(type(stage)._found_damage.__globals__, "damage_log", lambda: log_)
 
     class Counting(PyAVDecoder):
         def __iter__(self) -> Any:

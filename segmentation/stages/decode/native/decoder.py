@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from segmentation.frames import FrameBatch, VideoInfo
+from segmentation.frames import VideoInfo
 from segmentation.gpu.context import Gpu
 from segmentation.gpu.plane_pool import DevicePlanes
 from segmentation.media.video_packet import VideoPacket
 from segmentation.options.config import Config
 from segmentation.stages.decode.chunk_decoder import LEAST_DECODERS, ChunkDecoder
-from segmentation.stages.decode.chunk_progress import ChunkProgress, DecodedBatch, FrameTimes
+from segmentation.stages.decode.chunk_progress import ChunkProgress, DecodedBatch, FrameTimes, Presentation
 from segmentation.stages.decode.chunks import Chunk, begins_anew, is_hidden
 from segmentation.stages.decode.native.library import library
 from segmentation.stages.decode.native.session import MOST_AT_ONCE, NOTHING, NativeSession, Packets
-from segmentation.stages.decode.nvdec_session import Presentation
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
 from segmentation.stages.decode.nvdec_support import nvdec_engines
 from segmentation.stages.frame_kernels import FRAMES
@@ -36,13 +34,13 @@ class _NativeFilling(ChunkProgress):
 
 
 class NativeNvdecDecoder(ChunkDecoder[NativeSession, _NativeFilling]):
-    """See `ChunkDecoder`. Pictures count as damaged that the engine itself has found so, or has concealed."""
+    """See `ChunkDecoder`."""
 
     def __init__(
         self, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu, *, sessions: NvdecSessionPool | None = None
     ) -> None:
         super().__init__(info, pix_fmt, config, gpu, sessions=sessions)
-        self._concealed = 0
+        self._concealed = False  # whether the engine has found a picture damaged
         self._format = self._format._replace(latency="calls")
         self._kernels = self._gpu.kernels(FRAMES, self._layout)
         self._unpack = self._kernels.handle("unpack")
@@ -58,9 +56,8 @@ class NativeNvdecDecoder(ChunkDecoder[NativeSession, _NativeFilling]):
         """Half as many more than engines: a session that waits for its copies then leaves no engine idle."""
         return max(LEAST_DECODERS, engines + (engines + 1) // 2)
 
-    def _counted(self) -> Iterator[FrameBatch]:
-        yield from self._in_time()
-        self.damaged = max(self.damaged, self._concealed)
+    def _found_damage(self) -> bool:
+        return self._concealed
 
     def _new_session(self) -> NativeSession:
         return NativeSession(self._format, self._gpu.with_own_stream())
@@ -155,7 +152,7 @@ class NativeNvdecDecoder(ChunkDecoder[NativeSession, _NativeFilling]):
             begun = begun or filling is current
             pts, duration, _, messages = filling.times.pop(picture.serial, Presentation(None, 0, False))
             filling.frames.append(FrameTimes(pts, duration, messages))
-            self._concealed += picture.damaged
+            self._concealed = self._concealed or bool(picture.damaged)
         return begun
 
     def _aim(self, session: NativeSession, filling: _NativeFilling) -> None:

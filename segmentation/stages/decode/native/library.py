@@ -1,23 +1,18 @@
-"""Builds and loads the library of decoder.cpp, which has a C interface and needs nothing of Python."""
+"""Loads the library of decoder.cpp, which has a C interface and needs nothing of Python."""
 
 from __future__ import annotations
 
 import ctypes
-import platform
-import subprocess
-from collections.abc import Sequence
 from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint32, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
 
 from segmentation.errors import BackendError, one_line
 from segmentation.gpu.discovery import DRIVER, NVCUVID
+from segmentation.stages.decode.native.build import BUILT
 
 MOST_SETS = 32  # as in decoder.cpp, as are the structures
 CHANGES = 2  # outcome of `nd_decode`: the pictures get another size or depth
-BUILT = Path(__file__).with_name("built") / f"libnvdec-{platform.machine()}.so"  # absent from a checkout
-_SOURCE = Path(__file__).with_name("decoder.cpp")
-_FLAGS = ("-std=c++17", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared")
 _REMEDY = "use --decode nvdec"
 
 
@@ -81,18 +76,6 @@ class Result(ctypes.Structure):
     )
 
 
-def build_library(path: Path, compiler: str, extra: Sequence[str] = ()) -> None:
-    """Compiles the library into `path`. Raises `BackendError` with what the compiler says."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    command = [compiler, *_FLAGS, *extra, "-o", str(path), str(_SOURCE), "-ldl"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError as exc:
-        raise BackendError(f"the native decoder can't be built by {compiler}: {one_line(exc)}") from exc
-    if done.returncode:
-        raise BackendError(f"the native decoder can't be built by {compiler}: {done.stderr.strip()}")
-
-
 def load_library(path: Path, libcuda: str = DRIVER, libnvcuvid: str = NVCUVID) -> ctypes.CDLL:
     """Loads the library, and the driver's by it. Its calls release the GIL. Raises `BackendError`."""
     try:
@@ -127,5 +110,5 @@ def load_library(path: Path, libcuda: str = DRIVER, libnvcuvid: str = NVCUVID) -
 def library() -> ctypes.CDLL:
     """Returns the library that was built into the package. Raises `BackendError`."""
     if not BUILT.exists():
-        raise BackendError(f"the native decoder is not built; run python tools/build_native.py, or {_REMEDY}")
+        raise BackendError(f"the native decoder is not built: install the package with a C++ compiler, or {_REMEDY}")
     return load_library(BUILT)

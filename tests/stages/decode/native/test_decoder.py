@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import av
 import pytest
 from native_nvdec import compiler, stand_in_driver
 from paths import ROOT
@@ -18,7 +19,7 @@ from segmentation.errors import BackendError, DeviceMemoryError, InputError
 from segmentation.media.opening.probe import probe
 from segmentation.options.config import Config
 from segmentation.stages.decode.chunks import StreamChanges, read
-from segmentation.stages.decode.native import library
+from segmentation.stages.decode.native import build, library
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
 from segmentation.stages.decode.pyav import PyAVDecoder
 
@@ -141,21 +142,34 @@ def test_pictures_that_change_their_size_are_refused(clip: Path, driver: Any) ->
     stage.close()
 
 
-def test_pictures_that_the_engine_found_damaged_are_counted(clip: Path, driver: Any) -> None:
-    stage = host_native_nvdec(probe(str(clip)))
-    driver.stand_in_faults(-1, 0, 10, -1)
-    assert len(shown(stage)) == 150 and stage.damaged == 15
+def test_where_the_engine_finds_damage_ffmpeg_counts_it(clip: Path, driver: Any, tmp_path: Path) -> None:
+    damaged, data = tmp_path / "damaged.mp4", bytearray(clip.read_bytes())
+    with av.open(str(clip)) as container:
+        packets = [packet for packet in container.demux(video=0) if packet.size > 100]
+    for packet in packets[20:23]:
+        data[packet.pos + 40 : packet.pos + 60] = bytes(20)
+    damaged.write_bytes(data)
+    info = probe(str(damaged))
+    counting = PyAVDecoder(info, "yuv420p", Config())
+    frames = sum(map(len, counting))
+    found = []
+    for every in (0, 10):
+        stage = host_native_nvdec(info)
+        driver.stand_in_faults(-1, 0, every, -1)
+        assert len(shown(stage)) == frames
+        found.append(stage.damaged)
+    assert found == [0, counting.damaged] and counting.damaged > 0
 
 
 def test_without_its_library_the_plan_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "BUILT", tmp_path / "absent.so")
-    with pytest.raises(BackendError, match=r"not built; run python tools/build_native.py, or use --decode nvdec"):
+    with pytest.raises(BackendError, match=r"not built: install .* with a C\+\+ compiler, or use --decode nvdec"):
         library.library.__wrapped__()
     (tmp_path / "damaged.so").write_bytes(b"text")
     with pytest.raises(BackendError, match=r"can't be loaded .*; use --decode nvdec"):
         library.load_library(tmp_path / "damaged.so")
-    with pytest.raises(BackendError, match=r"can't be built by no-such-compiler: No such file"):
-        library.build_library(tmp_path / "new.so", "no-such-compiler")
+    with pytest.raises(RuntimeError, match=r"can't be built by no-such-compiler: No such file"):
+        build.build_library(tmp_path / "new.so", "no-such-compiler")
 
 
 def test_structures_are_laid_out_as_in_the_headers_of_the_codec_sdk(tmp_path: Path) -> None:

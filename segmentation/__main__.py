@@ -1,6 +1,7 @@
 """Runs the command line."""
 
 import gc
+import re
 import signal
 import sys
 
@@ -21,6 +22,7 @@ def start() -> None:
 
             gc.enable()
             sys.exit(serve(sys.argv[2:]))
+        begin_workers()
         from segmentation.cli.main import command
     except (ImportError, MemoryError, OSError) as exc:  # one is missing, or memory or descriptors are used up
         text = " ".join(str(exc).split())
@@ -32,6 +34,14 @@ def start() -> None:
     gc.freeze()
     gc.enable()
     command()
+
+
+def begin_workers() -> None:
+    """Starts the process that forks workers, if the arguments ask for some: it imports for as long as this one."""
+    if re.search(r"--workers[ =](local|auto)", " ".join(sys.argv)):
+        from segmentation.system.fork_server import ForkServer
+
+        ForkServer.start_early("segmentation.scale.worker")
 
 
 if __name__ == "__main__":

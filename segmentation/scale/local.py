@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection, wait
 
 from segmentation.errors import BackendError, one_line
@@ -30,7 +31,7 @@ class LocalWorkers(SupervisedPool[LinkedProcess]):
     """See `WorkerPool`: processes, forked from one that has imported what they need."""
 
     def __init__(self, number: int | None, config: Config) -> None:
-        """`number` of workers; by default one a GPU, or one for each `CORES_OF_WORKER` cores where there is none.
+        """`number` of workers; by default one a GPU, or one for each `CORES_OF__WORKER` cores where there is none.
 
         Raises `BackendError` where no process can be started.
         """
@@ -57,7 +58,7 @@ class LocalWorkers(SupervisedPool[LinkedProcess]):
 
     def _new_server(self) -> ForkServer:
         with _failures_named():
-            return ForkServer(_WORKER, *(LIBRARIES if self._gpus else ()))
+            return ForkServer.taken(_WORKER)
 
     def _launch(self, name: str, setup: Setup) -> LinkedProcess:
         number = self.names.index(name)
@@ -66,7 +67,8 @@ class LocalWorkers(SupervisedPool[LinkedProcess]):
             self._server.close()
             self._server = self._new_server()
         with _failures_named():
-            process = LinkedProcess(_WORKER, environment=gpu, quiet=True, fork=self._server.fork)
+            fork = partial(self._server.fork, LIBRARIES if self._gpus else ())
+            process = LinkedProcess(_WORKER, environment=gpu, quiet=True, fork=fork)
         _limit_waits(process.link)
         self._send(process, replace(setup, cores=_share(number, len(self.names))))
         self._watch.start(name)

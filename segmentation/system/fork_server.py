@@ -1,11 +1,12 @@
 """Processes that are forked from one that has imported their modules, which is the longest part of a start.
 
-That one, `python -m segmentation.system.fork_server DESCRIPTOR MODULE...`, has a single thread and no GPU's context, so
+That one, `python -m segmentation.system.fork_server DESCRIPTOR MODULE`, has a single thread and no GPU's context, so
 that all it holds survives a fork. Python's own fork server would run the user's program again in each process.
 """
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import pickle
@@ -21,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from multiprocessing.connection import wait
-from typing import IO, NoReturn
+from typing import IO, ClassVar, NoReturn
 
 from segmentation.system.child_process import ChildProcess
 from segmentation.system.imports import imported
@@ -34,20 +35,44 @@ _NUMBER = struct.Struct("q")  # a process's id, and the code with which it has e
 class ForkServer(ChildProcess):
     """The process from which others are forked. It is closed after these have ended."""
 
-    def __init__(self, *modules: str) -> None:
-        """Starts it. It imports `modules`; one that can't be imported fails where it is used. Raises `OSError`."""
+    _early: ClassVar[ForkServer | None] = None
+
+    def __init__(self, module: str) -> None:
+        """Starts it. It imports a module first; one that can't be imported fails where it is used. Raises `OSError`."""
         self._link, others = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with others:
-            super().__init__(__name__, others.fileno(), arguments=modules, quiet=True)
+            super().__init__(__name__, others.fileno(), arguments=[module], quiet=True)
+
+    @classmethod
+    def start_early(cls, module: str) -> None:
+        """Starts one for the program to take later, unless there is one."""
+        if cls._early is None:
+            with suppress(OSError):
+                cls._early = cls(module)
+                atexit.register(cls._early.kill)  # if nobody takes it
+
+    @classmethod
+    def taken(cls, module: str) -> ForkServer:
+        """Returns the one that was started early, once, else a new one. Raises `OSError`."""
+        early, cls._early = cls._early, None
+        return early or cls(module)
 
     def fork(
-        self, module: str, descriptors: Sequence[int], environment: Mapping[str, str], written: IO[bytes]
+        self,
+        libraries: Sequence[str],
+        module: str,
+        descriptors: Sequence[int],
+        environment: Mapping[str, str],
+        written: IO[bytes],
     ) -> ForkedProcess:
-        """Asks for a process, without waiting for it: `main` of the module gets the descriptors. Raises `OSError`."""
+        """Asks for a process, without waiting for it: `main` of the module gets the descriptors.
+
+        The server imports `libraries` before. Raises `OSError`.
+        """
         reader, writer = os.pipe()
         process = ForkedProcess(os.fdopen(reader, "rb", buffering=0))
         try:
-            request = pickle.dumps((module, dict(environment)))
+            request = pickle.dumps((libraries, module, environment))
             socket.send_fds(self._link, [request], [writer, written.fileno(), *descriptors])
         finally:
             os.close(writer)
@@ -114,12 +139,9 @@ class ForkedProcess:
                 os.kill(self._pid, signal.SIGKILL)
 
 
-def main(descriptor: int, modules: Sequence[str]) -> None:
+def main(descriptor: int, module: str) -> None:
     """Forks a process for each request, until the other end of the link is closed."""
-    for module in modules:
-        with suppress(Exception):
-            imported(module)
-    gc.freeze()  # pages of objects that no collection visits stay shared
+    _import(module)
     link = socket.socket(fileno=descriptor)
     ended, end = os.pipe()
     os.set_blocking(end, False)
@@ -135,17 +157,26 @@ def main(descriptor: int, modules: Sequence[str]) -> None:
         if not request:
             return
         status, *others = descriptors
+        libraries, module, environment = pickle.loads(request)
+        _import(*libraries)
         pid = os.fork()
         if not pid:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for one in (descriptor, ended, end, status, *forked.values()):
                 os.close(one)
-            _become(request, others)
+            _become(module, environment, others)
         for one in others:
             os.close(one)
         forked[pid] = status
         _tell(status, pid)
+
+
+def _import(*modules: str) -> None:
+    for module in modules:
+        with suppress(Exception):
+            imported(module)
+    gc.freeze()  # pages of objects that no collection visits stay shared
 
 
 def _reap(forked: dict[int, int]) -> None:
@@ -162,11 +193,10 @@ def _tell(status: int, number: int) -> None:
         os.write(status, _NUMBER.pack(number))
 
 
-def _become(request: bytes, descriptors: Sequence[int]) -> NoReturn:
+def _become(module: str, environment: Mapping[str, str], descriptors: Sequence[int]) -> NoReturn:
     """Makes this process the one that was asked for."""
     code = 1
     try:
-        module, environment = pickle.loads(request)
         written, *given = descriptors
         for output in (1, 2):
             os.dup2(written, output)
@@ -182,4 +212,4 @@ def _become(request: bytes, descriptors: Sequence[int]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2:])
+    main(int(sys.argv[1]), sys.argv[2])

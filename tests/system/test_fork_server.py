@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,13 +31,14 @@ MODULE = """
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkServer]:
     (tmp_path / "forkable.py").write_text(textwrap.dedent(MODULE))
     monkeypatch.syspath_prepend(tmp_path)
-    server = ForkServer("forkable", "no_such_module")
+    server = ForkServer("forkable")
     yield server
     server.close()
 
 
 def forked(server: ForkServer, *descriptors: int, greeting: str = "hello") -> ChildProcess:
-    return ChildProcess("forkable", *descriptors, environment={"GREETING": greeting}, quiet=True, fork=server.fork)
+    fork = partial(server.fork, ["no_such_module"])
+    return ChildProcess("forkable", *descriptors, environment={"GREETING": greeting}, quiet=True, fork=fork)
 
 
 @pytest.mark.parametrize(
@@ -88,6 +90,15 @@ def test_it_does_not_outlive_a_server_that_is_killed(server: ForkServer) -> None
     with pytest.raises(OSError):
         server.describe_death()
         forked(server)
+
+
+def test_one_that_was_started_early_is_taken_once() -> None:
+    ForkServer.start_early("json")
+    early = ForkServer._early
+    servers = [ForkServer.taken("json"), ForkServer.taken("json")]
+    assert servers[0] is early and servers[1] is not early
+    for server in servers:
+        server.close()
 
 
 def test_nothing_that_workers_import_starts_a_thread() -> None:

@@ -29,7 +29,9 @@ _CHILD = "STARTS_MARKS"  # variable: the file for marks, in the process that is 
 
 def child(target: Path) -> None:
     """Runs the command line of this process, and writes its marks to `target`."""
-    from segmentation.__main__ import start as command
+    from segmentation import __main__ as entry
+
+    getattr(entry, "begin_workers", int)()  # which older revisions lack
     from segmentation.cli import main as program
 
     marks: list[tuple[str, float]] = [("imported", time.monotonic())]
@@ -57,7 +59,7 @@ def child(target: Path) -> None:
         mark(Workers, "run", lambda *_: "written")
         mark(Workers, "close", lambda *_: "closed")
     mark(program, "main", lambda *_: "over")
-    command()
+    entry.start()
 
 
 def start(video: Path, options: list[str], folder: Path) -> dict[str, float]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from ctypes import POINTER, byref, c_int64, c_uint8, c_uint32, c_uint64, cast
 from typing import TYPE_CHECKING
+from weakref import finalize
 
 from segmentation.errors import InputError, SegmentationError
 from segmentation.frames import FORMATS
@@ -87,6 +88,9 @@ class NativeSession:
             self._handle: int | None = self._library.nd_create(byref(settings), reason, len(reason))
         if not self._handle:
             raise _fault(stream_format.codec, reason.value.decode())
+        # A session that nobody closes goes with its last reference. A process that ends needs none of it.
+        self._destroyed = finalize(self, _destroy, self._library, self._handle)
+        self._destroyed.atexit = False
 
     def decode(self, packets: Packets, at: int, kernel: int, *, flush: bool) -> native.Result:
         """Decodes packets of `group` from number `at` on, until a target is full; then all that are left, to `flush`.
@@ -117,10 +121,13 @@ class NativeSession:
 
     def close(self) -> None:
         """Destroys the session. What it has queued is over then."""
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            with capture_unsafe():
-                self._library.nd_destroy(handle)
+        self._handle = None
+        self._destroyed()
+
+
+def _destroy(library: ctypes.CDLL, handle: int) -> None:
+    with capture_unsafe():
+        library.nd_destroy(handle)
 
 
 def _fault(what: str, reason: str) -> SegmentationError:

@@ -1,5 +1,6 @@
 """The native decoder on a stand-in for the driver: frames, their order and times, errors, sessions that go on."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -97,6 +98,19 @@ def test_open_groups_and_other_codecs(codec: str, tmp_path: Path) -> None:
     suffix, options = CODECS[codec]
     path = Synthetic(codec=codec, options=options, gop=30, pts=range(100)).write(tmp_path / f"a.{suffix}")
     assert shown(host_native_nvdec(probe(str(path)))) == expected(path)
+
+
+def test_sessions_that_nobody_closes_are_destroyed(clip: Path, driver: Any) -> None:
+    """Each holds memory of the GPU, which other processes lack too."""
+    before = driver.stand_in_alive()
+    stage = host_native_nvdec(probe(str(clip)))
+    assert sum(len(batch) for batch in stage) == 150
+    for thread in stage._threads:
+        thread.join()
+    assert driver.stand_in_alive() > before
+    del stage, thread
+    gc.collect()
+    assert driver.stand_in_alive() == before
 
 
 def test_sessions_go_from_file_to_file(clip: Path, driver: Any) -> None:

@@ -173,7 +173,7 @@ def test_the_package_is_built_with_what_usual_runs_ask_for(built: Path, monkeypa
     for name in ("torch-fp16", "torch-instances"):
         plan = SimpleNamespace(infer=SimpleNamespace(name=name), pix_fmt="yuv420p")
         monkeypatch.setattr(kernels, "begin_compiling", asked.extend)
-        monkeypatch.setattr(first_run, "find_gpu", lambda index: GpuInfo("a GPU", (9, 0)))
+        monkeypatch.setattr(first_run, "require_gpu", lambda index: GpuInfo("a GPU", (9, 0)))
         for shown in (UPRIGHT, Orientation(1), Orientation(3)):
             info = SimpleNamespace(orientation=shown)
             first_run.begin_kernels(plan, info, Config(interval=4), 0)  # type: ignore[arg-type]

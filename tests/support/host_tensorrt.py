@@ -97,7 +97,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     for name, value in {
         "EngineSession": StandInSession,
         "TorchFp16Inference": Rival,
-        "_gpu": lambda device: ADA,
+        "require_gpu": lambda index: ADA,
         "_variant": lambda device: RTX,
         "_device": lambda config: torch.device("cpu"),
         "_SECONDS": 0.01,

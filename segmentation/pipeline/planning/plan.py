@@ -26,14 +26,7 @@ from segmentation.errors import (
     did_you_mean,
 )
 from segmentation.frames import FORMATS, Memory, VideoInfo
-from segmentation.gpu.discovery import (
-    device_index,
-    enter_context,
-    find_gpu,
-    require_gpu,
-    require_torch,
-    require_video_libraries,
-)
+from segmentation.gpu.discovery import device_index, enter_context, find_gpu, require_torch, require_video_libraries
 from segmentation.media.containers import CUTOUTS, codec_for, of_pictures
 from segmentation.media.opening.stream_properties import working_format
 from segmentation.media.output_stream import OutputStream, Target, as_target
@@ -454,7 +447,7 @@ def _candidate(stage: str, name: str, config: Config, info: VideoInfo | None) ->
     if name == "nvenc":
         nvenc_engine(config)
     if name == "tensorrt":
-        choose(require_gpu(device_index(config)), installed())
+        choose(find_gpu(device_index(config)), installed())
     module, _, attribute = one.place.partition(":")
     implementation: type[Stage] = loaded(module, attribute, one.extra)
     if one.on_gpu:

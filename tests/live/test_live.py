@@ -420,6 +420,10 @@ def test_a_server_that_lets_nobody_get_anywhere_is_one_line(scheme: str, kind: s
 
 @pytest.mark.parametrize("auth", ["Basic", "Digest"])
 def test_passwords(auth: str, segmenter: Segmenter, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def watch(done: int, expected: int) -> None:
+        if done == 5:
+            camera.hang_up()
+
     caplog.set_level(logging.DEBUG)
     with RtspServer(auth=auth) as camera:
         for user in ("", f"{USER}:wrong"):
@@ -427,8 +431,8 @@ def test_passwords(auth: str, segmenter: Segmenter, tmp_path: Path, caplog: pyte
                 segmenter.run(camera.url(user), tmp_path / "out.mp4")
         with pytest.raises(InputError, match=r"there is no such stream \(404\)$"):
             segmenter.run(camera.url(f"{USER}:{PASSWORD}", "other"), tmp_path / "out.mp4")
-        later(0.4, camera.hang_up)
-        report = segmenter.run(camera.url(f"{USER}:{PASSWORD}"), tmp_path / "out.mp4", max_frames=20, **QUICK)
+        options: dict[str, Any] = {"reconnect": "0.1..0.2", "stall": PATIENT, "progress": watch}
+        report = segmenter.run(camera.url(f"{USER}:{PASSWORD}"), tmp_path / "out.mp4", max_frames=20, **options)
     assert report.reconnects == 1 and report.input == f"rtsp://***@127.0.0.1:{camera.port}/cam"
     assert PASSWORD not in caplog.text + str(report)
 

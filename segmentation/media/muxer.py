@@ -29,7 +29,7 @@ from segmentation.media.opening.open_input import OPEN_OPTIONS, open_input
 from segmentation.media.output_clock import beginning, shown_at
 from segmentation.media.output_stream import OutputDevice, Target
 from segmentation.media.sound_copy import SoundCopy, name_channels
-from segmentation.media.source_copy import SourceCopy
+from segmentation.media.source_copy import SourceCopy, adts_of
 from segmentation.media.source_packets import SourcePackets
 from segmentation.options.config import Config
 from segmentation.options.times import exact
@@ -89,8 +89,9 @@ class Muxer:
         self._next: tuple[Fraction, Packet[Stream]] | None = None
         self._copy: SourceCopy | None = None
         self._last_ticks: dict[int, int] = {}  # dts by stream
+        self._stated: dict[int, tuple[int, int]] = {}  # by stream, what its packets state, see `adts_of`
         self._heard: dict[int, Fraction] = {}  # seconds of sound by stream, in AVI, whose sound has no times
-        self.out_of_sync = False  # the format has moved sound
+        self.wrong_sound = False  # the format moves sound, or plays it otherwise
         self._sound: SoundCopy | None = None  # of a live source
         self._finished = False
         self._prepare(config.overwrite, option)
@@ -330,6 +331,7 @@ class Muxer:
             if copy is not None:
                 if self.container.format.name == "avi" and packet.stream.type == "audio":
                     self._follow_sound(packet, dts)
+                self._follow_header(packet, dts)
                 packet.stream = copy
                 self._mux(packet)
             self._next = next(self._packets, None)
@@ -339,10 +341,21 @@ class Muxer:
         at, length = dts - self.shift, (packet.duration or 0) * packet.time_base
         heard = self._heard.get(packet.stream_index, Fraction(0))
         self._heard[packet.stream_index] = heard + length if length else at
-        if length and at - heard > LIP_SYNC + length and not self.out_of_sync:
-            self.out_of_sync = True
+        if length and at - heard > LIP_SYNC + length and not self.wrong_sound:
+            self.wrong_sound = True
             text = "%s: from %.2f s on the sound is heard %.2f s early, since .avi states no times of it; name a .mkv"
             log.warning(text, self.target, float(at), float(at - heard))
+
+    def _follow_header(self, packet: Packet[Stream], dts: Fraction) -> None:
+        """Says once where AAC changes its rate or channels, and the format states them once for all of the stream."""
+        stated = None if self.container.format.name == "mpegts" else adts_of(packet)
+        first = stated and self._stated.setdefault(packet.stream_index, stated)
+        if stated != first and not self.wrong_sound:
+            self.wrong_sound = True
+            (rate, channels), (other, others) = first or (0, 0), stated or (0, 0)
+            change = f"from {rate} Hz and {channels} channels to {other} Hz and {others}"
+            text = "%s: at %.2f s its sound goes %s, and %s files state that once: it is played wrongly; name a .ts"
+            log.warning(text, self._info.path, float(dts - self.shift), change, self.target.suffix)
 
     def _mux(self, packet: Packet[VideoStream] | Packet[Stream]) -> None:
         """Muxes one packet, moved to the output's clock."""

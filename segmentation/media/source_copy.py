@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_ADTS = 7  # bytes of the header of AAC in MPEG-TS
+_RATES = (96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 16000, 12000, 11025, 8000, 7350)  # Hz
+
 
 class SourceCopy:
     """Iterates over the packets of some streams of a source, but for damaged ones, each with its dts in seconds.
@@ -129,3 +132,16 @@ class SourceCopy:
             self._source.seek(int(seconds * 1_000_000))
         except av.error.FFmpegError:
             log.debug("%s: can't seek; reading from the beginning", self._source.name)
+
+
+def adts_of(packet: Packet[Stream]) -> tuple[int, int] | None:
+    """Returns the rate, in Hz, and the number of channels that a packet of AAC states itself, ISO/IEC 13818-7, 6.2.
+
+    `None` for packets without such a header.
+    """
+    if packet.stream.codec_context.name != "aac" or packet.size < _ADTS:
+        return None
+    head = bytes(memoryview(packet)[:_ADTS])
+    if head[0] != 0xFF or head[1] & 0xF6 != 0xF0 or head[2] >> 2 & 15 >= len(_RATES):
+        return None
+    return _RATES[head[2] >> 2 & 15], (head[2] & 1) << 2 | head[3] >> 6

@@ -305,7 +305,7 @@ class Run:
         """Whether the outputs have all that was asked for, but for `TOLERATED` frames: damaged, unsent or unknown."""
         damaged = self._decoder.damaged + self._unsent + self._records.unknown
         lossy = damaged > TOLERATED * (self._frames + damaged)
-        cut_short = self._decoder.cut_short or any(o.muxer.cut_short or o.muxer.out_of_sync for o in self._outputs)
+        cut_short = self._decoder.cut_short or any(o.muxer.cut_short or o.muxer.wrong_sound for o in self._outputs)
         doubtful = self._config.strict and self._records.doubtful > 0
         return not (lossy or cut_short or doubtful or self._late or self._stopped_early)
 

@@ -161,7 +161,7 @@ class Joiner:
         ]
         damaged = self._damaged + self._unknown
         lossy = damaged > TOLERATED * (self._frames + damaged)
-        cut_short = self._cut_short or any(o.muxer.cut_short or o.muxer.out_of_sync for o in self._outputs)
+        cut_short = self._cut_short or any(o.muxer.cut_short or o.muxer.wrong_sound for o in self._outputs)
         seconds = time.perf_counter() - self._begin
         files = [str(output.muxer.target) for output in self._outputs]
         return Report(

@@ -70,6 +70,17 @@ def test_a_recording_of_another_codec_is_no_silent_loss(tmp_path: Path) -> None:
     assert segment(tmp_path / "joined.ts", tmp_path / "b.mkv", max_frames=5, **PLAIN).late == {}
 
 
+def test_sound_that_changes_its_rate_is_said_where_the_format_states_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts = [Synthetic(codec="libx264", pts=range(20), audio="aac", audio_rate=rate) for rate in (48000, 44100)]
+    path = tmp_path / "a.ts"
+    path.write_bytes(b"".join(part.write(tmp_path / "part.ts").read_bytes() for part in parts))
+    assert segment(path, tmp_path / "b.ts", **PLAIN).complete
+    assert not segment(path, tmp_path / "b.mp4", **PLAIN).complete
+    assert caplog.text.count("its sound goes from 48000 Hz and 2 channels to 44100 Hz and 2, and .mp4 files state") == 1
+
+
 def test_a_late_stream_that_was_not_wanted_is_no_loss() -> None:
     late = {1: "audio aac", 2: "video h264", 3: "subtitle dvb_subtitle"}
     assert missing_streams(late, Config()) == late

@@ -135,6 +135,7 @@ class Synthetic:
     matrix: tuple[int, ...] | None = None  # of the display, instead
     audio: str | None = None  # codec
     audio_bit_rate: int | None = None  # bits a second
+    audio_rate: int = 48000  # Hz
     audio_seconds: float | None = None  # instead of the video's length
     subtitles: Sequence[tuple[float, float, str]] = ()  # (begin, end, text)
     subtitle_codec: str = "subrip"
@@ -172,7 +173,7 @@ class Synthetic:
             other = container.add_stream("mjpeg", rate=1) if self.second_video else None
             if other is not None:
                 other.width, other.height, other.pix_fmt = 32, 32, "yuvj420p"
-            audio = container.add_stream(self.audio, rate=48000) if self.audio else None
+            audio = container.add_stream(self.audio, rate=self.audio_rate) if self.audio else None
             if audio is not None:
                 audio.metadata.update(self.audio_tags)
                 if self.audio_bit_rate is not None:
@@ -235,13 +236,13 @@ class Synthetic:
 
     def _audio(self, stream: Any) -> list[Any]:
         seconds = self.audio_seconds or float((self.pts[-1] + self.last_duration) * self.time_base)
-        count = int(48000 * seconds)
-        wave = (np.sin(np.arange(count) * 440 * 2 * np.pi / 48000) * 8000).astype(np.int16)
+        count = int(self.audio_rate * seconds)
+        wave = (np.sin(np.arange(count) * 440 * 2 * np.pi / self.audio_rate) * 8000).astype(np.int16)
         packets = []
         for begin in range(0, count, 1024):
             part = wave[begin : begin + 1024]
             frame = av.AudioFrame.from_ndarray(np.stack([part, part], 1).reshape(1, -1), "s16", "stereo")
-            frame.sample_rate, frame.pts, frame.time_base = 48000, begin, Fraction(1, 48000)
+            frame.sample_rate, frame.pts, frame.time_base = self.audio_rate, begin, Fraction(1, self.audio_rate)
             packets += stream.encode(frame)
         return [*packets, *stream.encode()]
 

@@ -33,7 +33,7 @@ class JoinBoxes:
 
     def joined(self, batch: MaskedBatch) -> MaskedBatch:
         """Returns a batch whose instances are those of all networks of boxes."""
-        found = list(batch.instances)
+        faces = found = list(batch.instances)
         for kind, other in zip(self._kinds, batch.further, strict=True):
             if other.instances:
                 found = [
@@ -42,8 +42,8 @@ class JoinBoxes:
             elif kind == BODIES and self._heads:
                 masks = other.host_masks(self._transfer)
                 found = [
-                    _with(one, _heads(mask, one), bool(np.isnan(mask).any()))
-                    for one, mask in zip(found, masks, strict=True)
+                    _with(one, _heads(mask, face), bool(np.isnan(mask).any()))
+                    for one, face, mask in zip(found, faces, masks, strict=True)
                 ]
         return replace(batch, instances=tuple(found))
 
@@ -111,8 +111,9 @@ def cover_picture(batch: MaskedBatch, config: Config, transfer: Transfer) -> Mas
     return with_people(covered, cover_alone(batch.further[kinds.index("people")], transfer), transfer)
 
 
-def _heads(mask: NDArray[np.float32], found: FrameInstances) -> tuple[Instance, ...]:
-    boxes: Sequence[Box] = [one.box for one in found.instances]
+def _heads(mask: NDArray[np.float32], faces: FrameInstances) -> tuple[Instance, ...]:
+    """Returns the heads without a sure face: from behind, a neck or an ear may be taken for one."""
+    boxes: Sequence[Box] = [one.box for one in faces.instances if one.score >= SURE]
     return tuple(Instance(label=LABEL, score=SURE, box=box) for box in heads_in(mask, boxes))
 
 

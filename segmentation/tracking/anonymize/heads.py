@@ -22,7 +22,8 @@ _FLATTEST = 0.05  # of a person's visible height: what rises less is a hand, or 
 _APART = 1.1  # widths of a head from one top to the next
 _RISE = 0.25  # of a head's height that a top rises above the valley beside it
 _LARGER = 1.5  # times the height of the faces of the same frame, above which a head is too high
-_GROWN = 1.5  # sides of a head's box in which the center of a face means that both are of one person
+_GROWN = 1.5  # sides of a head's box in which the center of a cover means that both are of one person
+NAPE = 0.75  # of a head's height below its top, where the center of a face lies at most: below is the nape
 
 Pixels = NDArray[np.bool_]  # (h, w)
 
@@ -36,8 +37,11 @@ class _Shape:
     pixels: Pixels
 
 
-def heads_in(mask: NDArray[np.float32], faces: Sequence[Box]) -> list[Box]:
-    """Returns the boxes of the heads in a mask (h, w) of people that hold none of `faces`, which may size them."""
+def heads_in(mask: NDArray[np.float32], faces: Sequence[Box], lowest: float = (1 + _GROWN) / 2) -> list[Box]:
+    """Returns the boxes of the heads in a mask (h, w) of people that hold none of `faces`, which may size them.
+
+    The center of a face lies at most `lowest` times the head's height below its top.
+    """
     height, width = mask.shape
     heights = [(face[3] - face[1]) * height for face in faces]
     most = _LARGER * median(heights) if heights else float(height)
@@ -45,7 +49,7 @@ def heads_in(mask: NDArray[np.float32], faces: Sequence[Box]) -> list[Box]:
     for shape in _shapes(mask):
         for left, top, right, bottom in _heads_of(shape, most):
             box = (left / width, top / height, right / width, bottom / height)
-            if not any(_same(box, face) for face in faces):
+            if not any(_same(box, face, lowest) for face in faces):
                 found.append(box)
     return found
 
@@ -113,9 +117,9 @@ def _rises(tops: NDArray[np.intp], column: int, taken: Sequence[tuple[float, flo
     return True
 
 
-def _same(head: Box, face: Box) -> bool:
+def _same(head: Box, face: Box, lowest: float) -> bool:
     """Returns whether a face is of the person whose head it is."""
     x, y = (face[0] + face[2]) / 2, (face[1] + face[3]) / 2
-    center = ((head[0] + head[2]) / 2, (head[1] + head[3]) / 2)
-    sides = (head[2] - head[0], head[3] - head[1])
-    return abs(x - center[0]) <= _GROWN * sides[0] / 2 and abs(y - center[1]) <= _GROWN * sides[1] / 2
+    wide, tall = head[2] - head[0], head[3] - head[1]
+    beside, below = abs(x - (head[0] + head[2]) / 2), y - head[1]
+    return beside <= _GROWN * wide / 2 and (1 - _GROWN) / 2 * tall <= below <= lowest * tall

@@ -15,7 +15,7 @@ from segmentation.frames.instances import MOST, Box, FrameInstances, Instance, b
 from segmentation.options.anonymize import BODIES
 from segmentation.options.config import SURE_COVER, Config
 from segmentation.tracking.anonymize.cover import CoverMasks, cover_alone
-from segmentation.tracking.anonymize.heads import LABEL, heads_in
+from segmentation.tracking.anonymize.heads import LABEL, NAPE, heads_in
 from segmentation.tracking.tracker import SURE
 
 
@@ -114,7 +114,7 @@ def cover_picture(batch: MaskedBatch, config: Config, transfer: Transfer) -> Mas
 def _heads(mask: NDArray[np.float32], faces: FrameInstances) -> tuple[Instance, ...]:
     """Returns the heads without a sure face: from behind, a neck or an ear may be taken for one."""
     boxes: Sequence[Box] = [one.box for one in faces.instances if one.score >= SURE]
-    return tuple(Instance(label=LABEL, score=SURE, box=box) for box in heads_in(mask, boxes))
+    return tuple(Instance(label=LABEL, score=SURE, box=box) for box in heads_in(mask, boxes, NAPE))
 
 
 def _with(found: FrameInstances, more: tuple[Instance, ...], unknown: bool) -> FrameInstances:

@@ -76,6 +76,17 @@ def test_heads_join_the_faces_where_they_are_to_be_covered() -> None:
     assert head.label == "head" and joined.instances[0].label_map[20, 47] == 1
 
 
+@pytest.mark.parametrize(
+    ("top", "score", "heads"),
+    [(35, 0.9, 0), (35, 0.4, 1), (44, 0.9, 1)],
+    ids=["a face", "a doubtful one, as of an ear", "a nape"],
+)
+def test_a_head_from_behind_is_covered_whatever_was_taken_for_its_face(top: int, score: float, heads: int) -> None:
+    face = Instance(label="face", score=score, box=(93 / 336, top / 192, 107 / 336, (top + 17) / 192))
+    (joined,) = JoinBoxes(Config(anonymize="heads"), HostTransfer())(iter([batch(people(100)[None], [face])]))
+    assert [one.label for one in joined.instances[0].instances] == ["face"] + ["head"] * heads
+
+
 def test_heads_that_nothing_covers_are_doubtful() -> None:
     config = Config(anonymize="faces", audit="a.json")
     masks = people(100)[None].repeat(10, 0)

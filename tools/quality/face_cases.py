@@ -1,8 +1,9 @@
 """Measures how much of the faces is covered in the truth's frames, made harder: turned, blurred, faded and so on.
 
-    python tools/quality/face_cases.py ../shared -o tools/lab/results/face-cases.json --pictures DIR
+    python tools/quality/face_cases.py ../shared -o tools/lab/results/face-cases.json --deface VENV/bin/python
 
-`--pictures` keeps a sheet of covered frames of each case, to look at.
+`--pictures` keeps a sheet of covered frames of each case, to look at. `--deface` is as in `faces.py`; it takes no
+rotation tags.
 """
 
 import argparse
@@ -175,24 +176,30 @@ def sheet(clip: Path, target: Path) -> None:
     cv2.imwrite(str(target), np.vstack(chosen))
 
 
-def measured(found: dict[str, Scene], segmenter: Segmenter, folder: Path, pictures: Path | None) -> dict[str, Any]:
+def measured(
+    found: dict[str, Scene], segmenter: Segmenter, folder: Path, pictures: Path | None, deface: str | None
+) -> dict[str, Any]:
     """Returns the figures of some scenes."""
-    clips, masks = {}, {}
+    clips, masks, theirs = {}, {}, {}
     for name, scene in found.items():
         clip = folder / "clip.mp4"
         write(scene, clip)
         masks[name], _ = faces.ours(clip, folder, segmenter)
+        if deface is not None and not scene.turned:
+            theirs[name], _ = faces.theirs(clip, deface)
         rows = [[at, *box] for at, there in enumerate(scene.boxes) for box in there]
         clips[name] = {"faces": rows, "spans": [[0, len(scene.frames)]]}
         if pictures is not None:
             sheet(folder / "out.mp4", pictures / f"{name}.jpg")
-    return faces.measure(clips, masks)
+    beside = {"deface": faces.measure(clips, theirs)} if theirs else {}
+    return faces.measure(clips, masks) | beside
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, help="where the clips of the truth are")
     parser.add_argument("--pictures", type=Path)
+    parser.add_argument("--deface", metavar="PYTHON", help="an interpreter whose environment has deface")
     parser.add_argument("-o", "--output", type=Path, required=True)
     options = parser.parse_args()
     results = circumstances("quality/face_cases.py", sys.argv[1:]) | {"cases": {}}
@@ -201,7 +208,7 @@ def main() -> None:
     cases["4K with 20 faces"] = {"4K": crowd([scene for scene in plain.values() if all(scene.boxes)])}
     with tempfile.TemporaryDirectory() as folder, Segmenter(anonymize="faces") as segmenter:
         for name, found in cases.items():
-            results["cases"][name] = measured(found, segmenter, Path(folder), options.pictures)
+            results["cases"][name] = measured(found, segmenter, Path(folder), options.pictures, options.deface)
             print(name, json.dumps(results["cases"][name]), flush=True)
     options.output.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 

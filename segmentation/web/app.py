@@ -40,7 +40,7 @@ from segmentation.web.problems import problem, status_of
 from segmentation.web.runner import JobRunner
 from segmentation.web.shown import FILES, ShownInputs
 from segmentation.web.store import QueuedJob, Store
-from segmentation.web.upload import Upload
+from segmentation.web.upload import Upload, leave_out_rest
 from segmentation.web.watch import WatchedFolder
 from segmentation.web.webhooks import Webhooks
 
@@ -228,6 +228,7 @@ class _Api:
     async def add_job(self, request: Request) -> Response:
         store = self._server.store
         if why := self._server.runner.refusal():
+            await leave_out_rest(request)
             raise HTTPException(503, why)
         with store.new_folder("inputs") as folder:
             upload = await Upload(folder, self._server.longest_upload).read(request)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,7 +13,7 @@ from python_multipart.exceptions import MultipartParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 
-from segmentation.errors import ConfigError, OutputError, one_line, printable
+from segmentation.errors import ConfigError, OutputError, SegmentationError, one_line, printable
 from segmentation.web.problems import TooMuch
 from segmentation.web.store import StoredInput
 
@@ -45,6 +46,13 @@ class Upload:
 
     async def read(self, request: Request) -> Upload:
         """Takes in the whole body. Raises `ConfigError`, `TooMuch`, or `OutputError` where the disk is full."""
+        try:
+            return await self._read(request)
+        except SegmentationError:
+            await leave_out_rest(request)
+            raise
+
+    async def _read(self, request: Request) -> Upload:
         kind, options = parse_options_header(request.headers.get("content-type", ""))
         if kind != b"multipart/form-data" or not options.get(b"boundary"):
             raise ConfigError("the body: must be multipart/form-data, as of curl -F")
@@ -120,6 +128,19 @@ class Upload:
 
     def _too_long(self) -> TooMuch:
         return TooMuch(f"file: is longer than {self._most} bytes (--max-upload)")
+
+
+async def leave_out_rest(request: Request) -> None:
+    """Takes in the rest of a body that is refused.
+
+    A connection that ends with its request would be reset before a client that still sends has read the answer.
+    """
+    if "expect" in request.headers:  # the client waits to be asked for the body, or reads while it sends
+        return
+    with suppress(TimeoutError, ClientDisconnect, RuntimeError):  # the last if there is no rest
+        async with asyncio.timeout(_PATIENCE):
+            async for _ in request.stream():
+                pass
 
 
 async def _in_time(request: Request) -> AsyncIterator[bytes]:

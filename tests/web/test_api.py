@@ -260,6 +260,8 @@ def test_methods_and_files_of_the_folder(served: Served) -> None:
 def test_uploads_have_a_limit(served: Served, tmp_path: Path) -> None:
     (tmp_path / "long.mp4").write_bytes(bytes((1 << 20) + 1))
     assert detail(served.ask("api/jobs", {"file": tmp_path / "long.mp4"}))[0] == 413
+    (tmp_path / "long.mp4").write_bytes(bytes(50 << 20))  # the answer comes although the connection ends with it
+    assert detail(served.ask("api/jobs", {"file": tmp_path / "long.mp4"}))[0] == 413
     assert detail(served.ask("api/inputs", {"file": SAMPLE, "source": "x" * 70_000}))[0] == 413
 
 
@@ -315,7 +317,9 @@ def test_two_servers_in_one_folder(served: Served, tmp_path: Path) -> None:
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
+    (tmp_path / "long.mp4").write_bytes(bytes(50 << 20))
     with Served(tmp_path / "work", "--files", SAMPLE.parent, before=file_limit(150_000)) as served:
+        assert detail(served.ask("api/inputs", {"file": tmp_path / "long.mp4"}))[0] == 507
         status, text = detail(served.ask("api/inputs", {"file": SAMPLE}))
         assert status == 507 and "can't be written" in text
         assert list((tmp_path / "work" / "inputs").iterdir()) == []

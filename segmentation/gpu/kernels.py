@@ -147,6 +147,11 @@ class _Compiler:
                 pool.shutdown(wait=False)
             return self._programs[program]
 
+    def has(self, program: Program) -> bool:
+        """Returns whether a program has been begun."""
+        with self._lock:
+            return program in self._programs
+
     def forget(self) -> None:
         """Makes the next requests look in the cache on disk again."""
         with self._lock:
@@ -166,7 +171,7 @@ def compiled(arch: str, source: KernelSource, layout: PixelFormat, orientation: 
 
 def begin_compiling(programs: Sequence[Program]) -> None:
     """Begins to compile all of these side by side, and says how many are done while some are not there yet."""
-    new = [program for program in programs if not _is_there(program)]
+    new = [program for program in programs if not COMPILER.has(program) and not _is_there(program)]
     numbers = count(1)
 
     def say() -> None:

@@ -247,7 +247,9 @@ class Config:
 
     def __post_init__(self) -> None:
         for name, row in self._rows.items():  # before anybody can see the frozen object
-            object.__setattr__(self, name, row.checked(getattr(self, name)))
+            value = getattr(self, name)
+            if value is not row.default:  # as most are, each time that a run replaces a few
+                object.__setattr__(self, name, row.checked(value))
         self._check_video()  # first, since the others complete options
         self._apply_anonymize()
         texts = (self.effect, *(effect for effect, _ in self.also))
@@ -470,9 +472,10 @@ class Config:
     def _check_codec(self) -> None:
         """Refuses a quality or a preset that fits no codec which the output may get."""
         by_suffix = ("vp9", "webp") if self._cutout else ("h264", "av1", "webp")
-        faults = [self.misfit(codec) for codec in ((self.codec,) if self.codec else by_suffix)]
-        if faults[0] is not None and all(faults):
-            raise ConfigError(faults[0])
+        codecs = (self.codec,) if self.codec else by_suffix
+        fault = self.misfit(codecs[0])
+        if fault is not None and all(map(self.misfit, codecs)):
+            raise ConfigError(fault)
 
     def _check_instances(self) -> None:
         if self.results_format != "lines" and self.results is None:

@@ -113,7 +113,7 @@ def test_what_was_compiled_is_kept(folder: Path, built: Path) -> None:
 
 
 def test_programs_are_compiled_side_by_side_and_a_first_run_says_so(
-    folder: Path, built: Path, caplog: pytest.LogCaptureFixture
+    folder: Path, built: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     programs = [Program("90", source, FORMATS["yuv420p"]) for source in (CLIPS, INSTANCES)]
     lines = [f"preparing the GPU for its first run: kernels {number} of 2" for number in (1, 2)]
@@ -124,6 +124,9 @@ def test_programs_are_compiled_side_by_side_and_a_first_run_says_so(
         codes = [compiled("90", program.source, program.layout, UPRIGHT) for program in programs]
         assert [record.getMessage() for record in caplog.records] == expected
         assert codes == [COMPILER.begin(program).result() for program in programs]  # none is compiled twice
+    with monkeypatch.context() as patch:
+        patch.setattr(kernels, "_is_there", None)
+        begin_compiling(programs)  # the next run looks for none of them
 
 
 def test_what_was_built_into_the_package_is_not_compiled(

@@ -127,10 +127,18 @@ class Clock(Generic[PacketT]):
             yield packet
 
     def _unwrapped(self, packets: Iterable[PacketT], around: int) -> Iterator[PacketT]:
-        """Yields the packets with the times nearest to the one before, of those that the counter may mean."""
+        """Yields the packets with the times nearest to the one before, of those that the counter may mean.
+
+        FFmpeg repeats the dts before a step where packets state a pts alone, and pictures were reordered before.
+        """
         last: int | None = None
+        stated: dict[int, int | None] = {}  # dts by stream
         for packet in packets:
-            scale = self._scales.get(packet.stream_index)
+            scale, stream = self._scales.get(packet.stream_index), packet.stream_index
+            repeats = packet.dts == stated.get(stream)
+            stated[stream] = packet.dts
+            if repeats and packet.dts is not None and packet.pts is not None and packet.pts < packet.dts:
+                packet.dts = packet.pts
             if scale is not None and (packet.dts is not None or packet.pts is not None):
                 near = self._raw(packet) if last is None else last
                 if packet.dts is not None:
@@ -312,7 +320,8 @@ class Clock(Generic[PacketT]):
                 continue
             at, length = self._raw(further), self._bounded(further, self._tracks[stream], away)
             off = at + self._tracks[stream].offset - outlooks[stream].waited
-            if stream == own and abs(off) < min(abs(away) // 2 + 1, self._seconds(_GAP / 2)):
+            returns = abs(at - raw + away) <= abs(away) // 2 + 1 + length  # no seam comes between
+            if stream == own and returns and abs(off) < min(abs(away) // 2 + 1, self._seconds(_GAP / 2)):
                 return "outlier", outlooks
             if stream == own:
                 within = -self._seconds(_BACK) <= at - raw <= self._seconds(_GAP)
@@ -332,6 +341,8 @@ class Clock(Generic[PacketT]):
         others = [outlook.stepped for stream, outlook in outlooks.items() if stream != own and outlook.fed]
         if (steady or others) and all(others):
             return "step", outlooks
+        if steady >= _STEADY and self._alone(own, away, outlooks):
+            return "gap", outlooks
         reached = begin + track.offset <= now + self._seconds(_JITTER)  # by another stream
         bearable = self._seconds(_GAP if steady >= _STEADY or reached or len(self._tracks) == 1 else _JITTER)
         return "gap" if 0 < away <= bearable else "outlier", outlooks

@@ -145,6 +145,17 @@ def test_about_the_least_step_all_streams_stay_together(seconds: float, late: in
     assert not clock.retimed
 
 
+def test_dts_that_ffmpeg_repeats_behind_a_step_are_none() -> None:
+    parts = recording(3), [replace(p, pts=p.dts) if p.stream_index == VIDEO else p for p in recording(3, part=1)]
+    packets = joined(moved(parts[0], 20 * 90_000), parts[1])
+    last = [p.dts for p in of(packets, VIDEO) if not p.part][-1]
+    for packet in [p for p in of(packets, VIDEO) if p.part][:8]:
+        packet.dts = last
+    clock: Clock[Packet] = Clock({VIDEO: BASE, SOUND: BASE}, (VIDEO, SOUND), wraps=Fraction(WRAP, 90_000))
+    found = list(clock(map(replace, packets)))
+    assert {p.pts - p.true for p in found if p.part} == {int(clock.steps[0][1] * -90_000)}  # type: ignore[operator]
+
+
 def test_a_wrapped_clock_goes_on() -> None:
     packets = recording(6)
     for packet in packets:

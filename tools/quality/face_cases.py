@@ -198,6 +198,7 @@ def measured(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, help="where the clips of the truth are")
+    parser.add_argument("--only", type=lambda text: text.split(","), help="cases, by default all")
     parser.add_argument("--pictures", type=Path)
     parser.add_argument("--deface", metavar="PYTHON", help="an interpreter whose environment has deface")
     parser.add_argument("-o", "--output", type=Path, required=True)
@@ -207,7 +208,8 @@ def main() -> None:
     cases = {name: {f"{name}-{clip}": make(scene) for clip, scene in plain.items()} for name, make in CASES.items()}
     cases["4K with 20 faces"] = {"4K": crowd([scene for scene in plain.values() if all(scene.boxes)])}
     with tempfile.TemporaryDirectory() as folder, Segmenter(anonymize="faces") as segmenter:
-        for name, found in cases.items():
+        for name in options.only or cases:
+            found = cases[name]
             results["cases"][name] = measured(found, segmenter, Path(folder), options.pictures, options.deface)
             print(name, json.dumps(results["cases"][name]), flush=True)
     options.output.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

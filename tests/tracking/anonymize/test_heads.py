@@ -15,6 +15,7 @@ from segmentation.options.anonymize import Anonymize
 from segmentation.tracking.anonymize.doubts import DoubtFinder
 from segmentation.tracking.anonymize.heads import heads_in
 from segmentation.tracking.anonymize.several import BareHeads, CoverPeople, JoinBoxes
+from segmentation.tracking.instance_steps import make_instance_steps
 
 SIZE = 192, 336  # height, width
 INFO = video_info()
@@ -116,3 +117,19 @@ def test_kinds_are_named_once_and_the_boxes_come_first() -> None:
     for text in ("faces,faces", "faces,heads", "regions,faces"):
         with pytest.raises(ConfigError):
             Anonymize.parse_all(text)
+
+
+@pytest.mark.parametrize(
+    ("options", "first", "last"),
+    [
+        ({"anonymize": "faces"}, "Shots", "CoverBoxes"),
+        ({"anonymize": "faces,people"}, "Shots", "CoverPeople"),
+        ({"anonymize": "faces", "audit": "a.json"}, "Shots", "BareHeads"),
+        ({"anonymize": "heads"}, "JoinBoxes", "CoverBoxes"),
+        ({"anonymize": "faces,plates=p.onnx"}, "JoinBoxes", "CoverBoxes"),
+    ],
+)
+def test_boxes_are_read_early_where_others_join_them_alone(options: dict[str, str], first: str, last: str) -> None:
+    """On a GPU that is a wait."""
+    steps = make_instance_steps(Config(**options), INFO, "yuv420p", ["face"], HostTransfer(), [], None, None)
+    assert [type(step).__name__ for step in (steps[0], steps[-1])] == [first, last]

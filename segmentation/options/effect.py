@@ -14,6 +14,7 @@ CHOICES = (
     "blur[:STRENGTH], pixelate[:SIZE], color[:#RRGGBB|NAME], image:FILE[,contain], video:FILE[,contain], cutout, mask "
     "or overlay[:#RRGGBB|NAME]; @LABEL for the instances of a label alone"
 )
+CUTTING = ("color", "image", "video", "cutout", "mask")  # kinds that leave nothing of the old background
 _CONTAIN = ",contain"
 _OTHER_NAMES = {"transparent": "cutout", "alpha": "cutout", "greenscreen": "color:#00b140", "mosaic": "pixelate"}
 _WITH_FILE = ("image:", "video:")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from segmentation.frames import Array, FrameBatch, MaskedBatch, Memory, Transfer, VideoInfo
 from segmentation.options.config import Config
-from segmentation.options.effect import Effect
+from segmentation.options.effect import CUTTING, Effect
 from segmentation.stages.masks.refinement import Refiner
 from segmentation.stages.postprocess import Postprocessor
 from segmentation.tracking.selected_masks import with_selected_masks
@@ -67,9 +67,10 @@ class Compositor:
 def make_refiner(
     memory: Memory, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu | None
 ) -> Callable[[FrameBatch, Array], Array]:
-    """Returns the refiner of masks in that memory."""
+    """Returns the refiner of masks in that memory. Effects that cut the background away get edges by color."""
+    by_color = any(effect.kind in CUTTING for effect in config.effects)
     if gpu is None or memory == "host":
-        return Refiner(info, pix_fmt)
+        return Refiner(info, pix_fmt, by_color)
     from segmentation.stages.masks.cuda import CudaRefiner  # needs PyTorch
 
-    return CudaRefiner(info, pix_fmt, config, gpu)
+    return CudaRefiner(info, pix_fmt, config, gpu, by_color)

@@ -18,6 +18,7 @@ Area = NDArray[np.bool_]
 F_TOLERANCE = 0.008  # of the picture's diagonal: DAVIS's
 GRADIENT_SIGMA = 1.4  # pixels: Rhemann et al.
 BAND = (4, 24)  # pixels outside the edge at 1080p scale: where a halo is seen
+EDGE = 12  # pixels to either side of the soft edge at 1080p scale: where a rim is seen
 
 
 class Motion:
@@ -140,6 +141,25 @@ def band_outside(truth: Alpha) -> Area:
     far = _distance_to(truth > 0)
     scale = min(truth.shape) / 1080
     return (far >= BAND[0] * scale) & (far <= BAND[1] * scale)
+
+
+def edge_band(truth: Alpha) -> Area:
+    """The pixels at the subject's edge and near it, on both sides."""
+    soft = (truth > 0.01) & (truth < 0.99)
+    return _distance_to(soft | outline(truth > 0.5)) <= EDGE * min(truth.shape) / 1080
+
+
+def rim(found: Alpha, truth: Alpha) -> tuple[float, float]:
+    """How wide the rim of background is that is kept along the subject's outline, and that of the subject that is lost.
+
+    Both in pixels at 1080p scale, means along the outline, of what lies in `edge_band`; 0 if there is no outline.
+    """
+    length = int(outline(truth > 0.5).sum()) * min(truth.shape) / 1080
+    difference = (found.astype(np.float32) - truth)[edge_band(truth)]
+    if not length:
+        return 0.0, 0.0
+    kept, lost = np.maximum(difference, 0), np.maximum(-difference, 0)
+    return tuple(float(part.sum(dtype=np.float64) / length) for part in (kept, lost))  # type: ignore[return-value]
 
 
 def color_error(found: Picture, wanted: Picture, area: Area) -> float:

@@ -1,7 +1,9 @@
-"""Smooths, refines, covers and rounds masks on a GPU. The formulas are in `smoothing.py` and `refinement.py`.
+"""Smooths, refines, covers and rounds masks on a GPU.
 
-A batch takes nine launches, whatever its size. Intermediate results go to the same buffers each time, because a request
-for memory takes the host longer than queueing a kernel.
+The formulas are in `smoothing.py`, `refinement.py` and `color_edge.py`.
+
+A batch takes nine launches, whatever its size, and four more where edges are drawn by color. Intermediate results go to
+the same buffers each time, because a request for memory takes the host longer than queueing a kernel.
 """
 
 from __future__ import annotations
@@ -103,9 +105,9 @@ class CudaSmoothing(smoothing.SmoothingBackend[smoothing.CudaHistory]):
 class _RefinementBuffers:
     """Float32 tensors for N masks of one size (h, w) and N refined masks (H, W), and the tables of `shrinking`."""
 
-    across: torch.Tensor
-    down: torch.Tensor
-    guides: torch.Tensor  # (N, H, W)
+    tables: list[tuple[torch.Tensor, torch.Tensor]]  # across and down, for each plane that is read
+    guides: torch.Tensor  # (planes, N, H, W)
+    sides: torch.Tensor  # (N, H, W)
     refined: torch.Tensor  # (N, H, W)
     lumas: torch.Tensor  # (1, N, h, w)
     lines: torch.Tensor  # (3, N, h, w)
@@ -117,13 +119,13 @@ class _RefinementBuffers:
 class CudaRefiner:
     """A `refinement.Refiner` with CUDA tensors. The next call overwrites the masks that a call returns."""
 
-    def __init__(self, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu) -> None:
+    def __init__(self, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu, by_color: bool = False) -> None:
         layout = FORMATS[pix_fmt]
         self._gpu = gpu
         self._count = config.batch_size or 1
         self._orientation = info.orientation
         self._kernels = gpu.kernels(MASKS, layout, info.orientation)
-        self._stored = (info.width, info.height)
+        self._shapes = layout.shapes(info.width, info.height)[: 3 if by_color else 1]  # of the planes that are read
         self._picture = info.upright_size
         self._peak = (1 << layout.bits) - 1
         self._buffers: _RefinementBuffers | None = None  # the first batch has the masks' size
@@ -138,14 +140,19 @@ class CudaRefiner:
         if self._buffers is None:
             self._buffers = self._make_buffers(size, stored, (width, height))
         b = self._buffers
-        tables = (b.across, b.across.shape[1] - 1, b.down, b.down.shape[1] - 1)
-        launch("guide", (*stored, count), batch.planes[0], *self._stored, *tables, b.guides, *stored)
-        launch("shrink", (width, height, count), b.guides, *size, masks, b.lumas, b.totals, width, height)
+        for plane, shape, (across, down), guide in zip(batch.planes, self._shapes, b.tables, b.guides, strict=False):
+            tables = (across, across.shape[1] - 1, down, down.shape[1] - 1)
+            launch("guide", (*stored, count), plane, *shape[::-1], *tables, guide, *stored)
+        launch("shrink", (width, height, count), b.guides[0], *size, masks, b.lumas, b.totals, width, height)
         boxes = (width, -(-height // BOX_ROWS), count)
         launch("fit_guide", boxes, masks, b.lumas, width, height, b.totals, b.lines, b.shares)
         launch("gather_lines", boxes, b.lines, width, height, b.gathered)
         lines = (size[0], -(-size[1] // ROWS), count)
-        launch("draw_edge", lines, masks, b.gathered, width, height, b.shares, b.guides, b.refined, *size)
+        launch("draw_edge", lines, masks, b.gathered, width, height, b.shares, b.guides[0], b.refined, *size)
+        if len(b.tables) > 1:
+            boxes = (size[0], -(-size[1] // BOX_ROWS), count)
+            launch("find_sides", boxes, b.refined, *size, b.sides)
+            launch("draw_by_color", boxes, b.sides, *b.guides, b.shares, *size, b.refined)
         return b.refined
 
     def _make_buffers(
@@ -153,13 +160,16 @@ class CudaRefiner:
     ) -> _RefinementBuffers:
         """Returns the buffers. Sizes are (width, height): of refined masks upright and as stored, and of masks."""
         (width, height), (columns, rows), count = large, small, self._count
-        across, down = shrinking(self._stored[::-1], stored)
-        across[:, 1:] /= self._peak
-        with torch.cuda.stream(self._gpu.stream):
-            tables = [torch.from_numpy(table).to(self._gpu.device) for table in (across, down)]
-        layers = [(count, height, width)] * 2 + [(n, count, rows, columns) for n in (1, 3, 2)]
+        tables = []
+        for shape in self._shapes:
+            across, down = shrinking(shape, stored)
+            across[:, 1:] /= self._peak
+            with torch.cuda.stream(self._gpu.stream):
+                tables.append(tuple(torch.from_numpy(table).to(self._gpu.device) for table in (across, down)))
+        layers = [(len(tables), count, height, width), *[(count, height, width)] * 2]
+        layers += [(n, count, rows, columns) for n in (1, 3, 2)]
         shapes = (*layers, (2, count, THREADS[1], columns), (count,))
-        return _RefinementBuffers(*tables, *(self._gpu.empty(shape, torch.float32) for shape in shapes))
+        return _RefinementBuffers(tables, *(self._gpu.empty(shape, torch.float32) for shape in shapes))
 
 
 class CudaQuantizer:

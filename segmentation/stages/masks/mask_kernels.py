@@ -1,7 +1,7 @@
 """Names the kernels that work on masks, compiled for the constants of the host's implementations."""
 
 from segmentation.gpu.kernels import KernelSource
-from segmentation.stages.masks import refinement, smoothing
+from segmentation.stages.masks import color_edge, refinement, smoothing
 
 ROWS = 4  # pixels below each other that a thread of some kernels makes, with one set of columns
 BOX_ROWS = 2  # the same of kernels that add up boxes, in shared memory
@@ -24,5 +24,10 @@ MASKS = KernelSource(
         ("UNREFINED", refinement.DOUBT[1]),
         ("SMALL", refinement.SMALL[0]),
         ("LARGE", refinement.SMALL[1]),
+        ("NEAR", color_edge.NEAR),
+        ("SURE", color_edge.SURE),
+        ("COLORS", color_edge.COLORS),
+        ("FLOOR", color_edge.FLOOR),
+        ("ENOUGH", color_edge.ENOUGH),
     ),
 )

@@ -1,4 +1,4 @@
-// Smooths, refines, covers and rounds masks. The formulas are in the docstrings of smoothing.py and refinement.py.
+// Smooths, refines, covers and rounds masks. The formulas are in the docstrings of smoothing.py, refinement.py and color_edge.py.
 // mask_kernels.py passes the constants of these modules under their names; DOUBT of refinement.py is REFINED and
 // UNREFINED, SMALL is SMALL and LARGE. Masks are upright, (N, height, width) without gaps. blockIdx.z is the number of a frame, or of a pair of
 // frames. Sums have a fixed order, so that every run gives the same masks. A thread makes one place of what is written,
@@ -257,6 +257,75 @@ extern "C" __global__ void draw_edge(const float *masks, const float *gathered, 
         float value = near.of(gathered + skip) * guides[at] + near.of(gathered + layer + skip);
         if (share < 1) value = share * value + (1 - share) * near.of(masks + skip);
         target[at] = __saturatef(value);
+    }
+}
+
+// Writes which side of the edge of a refined mask (N, height, width) each place is surely on: 1 in front, -1 behind.
+extern "C" __global__ void find_sides(const float *masks, int width, int height, float *sides) {
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, top = BOX_ROWS * (blockIdx.y * blockDim.y + threadIdx.y);
+    masks += (long long)blockIdx.z * width * height, sides += (long long)blockIdx.z * width * height;
+    float sums[BOX_ROWS][1];
+    add_up<NEAR>(width, height, sums,
+                 [&](int column, int row, float *numbers) { numbers[0] = masks[row * width + column]; });
+    for (int i = 0; i < BOX_ROWS; i++) {
+        if (x >= width || top + i >= height) return;
+        const float mean = sums[i][0] / (NEAR * NEAR);
+        sides[(top + i) * width + x] = __saturatef(2 - (1 - mean) / SURE) - __saturatef(2 - mean / SURE);
+    }
+}
+
+// The mean color of one side of the edge around a place, its variance, and how far there is enough of that side.
+struct SideColor {
+    float mean[3], variance, enough;
+};
+
+__device__ SideColor side_color(const float (&sums)[5]) {  // of the side, its three colors, and their squares
+    constexpr float TINY = 1e-6f, SHARE = 1.0f / (COLORS * COLORS);
+    const float share = sums[0] * SHARE, scale = SHARE / (share + TINY);
+    SideColor color;
+    color.variance = sums[4] * scale;
+    for (int i = 0; i < 3; i++) {
+        color.mean[i] = sums[1 + i] * scale;
+        color.variance -= color.mean[i] * color.mean[i];
+    }
+    color.variance = fmaxf(color.variance, 0), color.enough = fminf(share / ENOUGH, 1);
+    return color;
+}
+
+// Draws the edges of refined masks (N, height, width) by color, from the results of `find_sides`. (luma, blue, red) are
+// the guides of the three planes, `shares` (N) are those of `fit_guide`.
+extern "C" __global__ void draw_by_color(const float *sides, const float *luma, const float *blue, const float *red,
+                                         const float *shares, int width, int height, float *masks) {
+    const float *colors[] = {luma, blue, red};
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, top = BOX_ROWS * (blockIdx.y * blockDim.y + threadIdx.y);
+    const long long skip = (long long)blockIdx.z * width * height;
+    float front[BOX_ROWS][5], behind[BOX_ROWS][5];
+    auto values = [&](float sign) {
+        return [=](int column, int row, float *numbers) {
+            const long long at = skip + row * width + column;
+            const float side = fmaxf(sign * sides[at], 0);
+            numbers[0] = side, numbers[4] = 0;
+            for (int i = 0; i < 3; i++) {
+                const float color = colors[i][at];
+                numbers[1 + i] = side * color, numbers[4] += side * color * color;
+            }
+        };
+    };
+    add_up<COLORS>(width, height, front, values(1));
+    add_up<COLORS>(width, height, behind, values(-1));
+    for (int i = 0; i < BOX_ROWS; i++) {
+        if (x >= width || top + i >= height) return;
+        const SideColor fore = side_color(front[i]), back = side_color(behind[i]);
+        const long long at = skip + (top + i) * width + x;
+        float distance = 0, along = 0;
+        for (int j = 0; j < 3; j++) {
+            const float apart = fore.mean[j] - back.mean[j];
+            distance += apart * apart, along += (colors[j][at] - back.mean[j]) * apart;
+        }
+        const float drawn = __saturatef(along / (distance + 1e-6f));
+        const float clear = 2 * distance / (distance + fore.variance + back.variance + FLOOR) - 1;
+        const float trust = __saturatef(clear) * (1 - fabsf(sides[at])) * fore.enough * back.enough;
+        masks[at] += shares[blockIdx.z] * trust * (drawn - masks[at]);
     }
 }
 

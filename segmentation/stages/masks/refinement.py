@@ -13,13 +13,14 @@ Each step is elementwise, bilinear, or a mean over a box (the border repeated) o
 gets the same result on a GPU.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.frames import FORMATS, Frame, FrameBatch, VideoInfo
+from segmentation.stages.masks.color_edge import draw_by_color
 from segmentation.stages.preprocess.opencv import shrink
 
 LONGER_SIDE = 480  # pixels of the refined mask, a quarter of 1080p's; the postprocessor enlarges it further
@@ -37,10 +38,12 @@ Map = NDArray[np.float32]  # (h, w), or (N, h, w) of a batch
 class Refiner:
     """Calling it with frames and their masks (N, h, w), upright, in 0..1, returns larger masks that follow the frames.
 
-    Masks that are larger than the frame in either direction stay as they are.
+    Masks that are larger than the frame in either direction stay as they are. If `by_color`, edges are drawn by color
+    after that, see `color_edge.py`.
     """
 
-    def __init__(self, info: VideoInfo, pix_fmt: str) -> None:
+    def __init__(self, info: VideoInfo, pix_fmt: str, by_color: bool = False) -> None:
+        self._planes = 3 if by_color else 1
         self._orientation = info.orientation
         self._scale = np.float32(1 / ((1 << FORMATS[pix_fmt].bits) - 1))
         self._picture = info.upright_size
@@ -53,8 +56,12 @@ class Refiner:
         size = refined_size(mask.shape, self._picture)
         if size is None:
             return mask
-        stored = shrink(frame.planes[0], self._orientation.size(*size), frame.halvings[0])
-        return refine(mask, np.ascontiguousarray(self._orientation.upright(stored)) * self._scale)
+        guide, *colors = (
+            np.ascontiguousarray(self._orientation.upright(shrink(plane, self._orientation.size(*size), known)))
+            * self._scale
+            for plane, known in zip(frame.planes[: self._planes], frame.halvings, strict=False)
+        )
+        return refine(mask, guide, colors)
 
 
 def refined_size(mask: tuple[int, ...], picture: tuple[int, int]) -> tuple[int, int] | None:
@@ -69,8 +76,10 @@ def refined_size(mask: tuple[int, ...], picture: tuple[int, int]) -> tuple[int, 
     return max(width, round(scale * full_width)), max(height, round(scale * full_height))
 
 
-def refine(mask: Map, guide: Map) -> Map:
+def refine(mask: Map, guide: Map, colors: Sequence[Map] = ()) -> Map:
     """Returns a mask (h, w) at the size of `guide` (H, W), which is the luma of the same picture in 0..1, no smaller.
+
+    With `colors`, its chroma at that size, the result is then drawn by color as far as `share`.
 
     With y the guide at the mask's size, E the mean over a box, and sizes changed bilinearly between the centers of
     pixels:
@@ -93,7 +102,8 @@ def refine(mask: Map, guide: Map) -> Map:
     drawn += _resized(b, guide.shape)
     if share < 1:
         drawn = cv2.addWeighted(drawn, share, _resized(mask, guide.shape), 1 - share, 0, dst=drawn)  # type: ignore[assignment]
-    return np.clip(drawn, 0, 1, out=drawn)
+    np.clip(drawn, 0, 1, out=drawn)
+    return draw_by_color(drawn, (guide, *colors), share) if colors else drawn
 
 
 def _lines(mask: Map, luma: Map) -> tuple[Map, Map]:

@@ -160,15 +160,16 @@ def test_luma_is_that_of_the_networks_input(side: str, order: str) -> None:
     assert np.abs(ours - theirs).max() < 1e-5
 
 
-def refined_by(side: str, batch: FrameBatch, pix_fmt: str, turn: int, masks: Map) -> Map:
+def refined_by(side: str, batch: FrameBatch, pix_fmt: str, turn: int, masks: Map, by_color: bool = False) -> Map:
     height, width = batch.frames[0].planes[0].shape
     gpu = gpu_of(side)
-    stage = CudaRefiner(make_info(width, height, Color(), turn), pix_fmt, Config(batch_size=len(batch)), gpu)
+    config = Config(batch_size=len(batch) + 1)  # a last batch has fewer frames
+    stage = CudaRefiner(make_info(width, height, Color(), turn), pix_fmt, config, gpu, by_color)
     # PyTorch has few operations on uint16; as int16, samples of 10 bits have the same bits.
     dtype = np.int16 if FORMATS[pix_fmt].bits > 8 else np.uint8
     planes = tuple(moved(np.stack([f.planes[i] for f in batch.frames]).astype(dtype), gpu) for i in range(3))
     on_gpu = FrameBatch(frames=batch.frames, index=0, planes=planes)
-    found: Map = stage(on_gpu, moved(masks, gpu)).cpu().numpy()
+    found: Map = stage(on_gpu, moved(masks, gpu)).cpu().numpy()[: len(batch)]
     return found
 
 
@@ -196,6 +197,30 @@ def test_masks_are_refined_alike(side: str, pix_fmt: str, turn: int) -> None:
     assert ours.shape == theirs.shape == (3, 270, 480)
     assert np.abs(ours - theirs).max() < 0.02  # the CPU's guide is rounded to whole levels, once a halving
     assert np.abs(ours - theirs).mean() < 0.001
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("turn", [0, 90])
+@pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv420p10le", "yuv444p"])
+def test_edges_are_drawn_by_color_alike(side: str, pix_fmt: str, turn: int) -> None:
+    layout = FORMATS[pix_fmt]
+    size = (640, 360) if turn == 0 else (360, 640)
+    truth = disk((360, 640), 0.3)
+    random = np.random.default_rng(5)
+    planes = []
+    for before, behind, (down, across) in zip(
+        (0.7, 0.4, 0.6), (0.3, 0.5, 0.7), ((0, 0), *[(layout.shift_y, layout.shift_x)] * 2), strict=True
+    ):
+        shape = 360 >> down if turn == 0 else 360 >> across, 640 >> across if turn == 0 else 640 >> down
+        picture = behind + (before - behind) * cv2.resize(truth, shape[::-1], interpolation=cv2.INTER_AREA)
+        picture = (picture + 0.02 * random.standard_normal(shape)) * ((1 << layout.bits) - 1)
+        planes.append(np.ascontiguousarray(np.rot90(picture, -(turn // 90))).astype(layout.dtype))
+    batch, masks = batch_of(tuple(planes), tuple(planes)), np.stack([disk((128, 128), r) for r in (0.32, 0.29)])
+    ours = refined_by(side, batch, pix_fmt, turn, masks, by_color=True)
+    info = make_info(*size, Color(), turn)
+    theirs, without = Refiner(info, pix_fmt, by_color=True)(batch, masks), Refiner(info, pix_fmt)(batch, masks)
+    assert np.abs(theirs - without).max() > 0.3
+    assert np.abs(ours - theirs).max() < 0.03 and np.abs(ours - theirs).mean() < 0.001
 
 
 @pytest.mark.parametrize("side", SIDES)

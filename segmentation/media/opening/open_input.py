@@ -108,9 +108,6 @@ def open_input(
         raise no_such_file(path) from exc
     except PermissionError as exc:
         raise InputError(f"{path}: may not be read; check its permissions") from exc
-    except IsADirectoryError as exc:
-        what = "give its files one by one, or the folder to the command line"
-        raise InputError(f"{path}: is a folder, not a video; {what}") from exc
     except (av.error.FFmpegError, OSError, ValueError) as exc:
         kind = _kind(files.beginning if url and files is not None else beginning)
         if kind is not None and kind not in allowed:
@@ -193,7 +190,8 @@ def _limits(kinds: set[str]) -> dict[str, str]:
 def _beginning(path: str) -> bytes:
     """Returns the first bytes of a file. Raises `InputError` for what can't be a video."""
     if stat.S_ISDIR(os.stat(path).st_mode):
-        raise InputError(f"{path}: is a folder, not a video")
+        what = "give its files one by one, or the folder to the command line"
+        raise InputError(f"{path}: is a folder, not a video; {what}")
     if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for its writer
         raise InputError(f"{path}: is a pipe or a device; copy its content to a file, and name that")
     with Path(path).open("rb") as file:

@@ -222,7 +222,7 @@ class Clock(Generic[PacketT]):
         newest = self._offsets[-1]
         if track.offset != newest and abs(raw + newest - expected) < abs(raw + track.offset - expected):
             track.offset = newest
-        if not self._fits(raw + track.offset, track, expected):
+        if not self._fits(raw + track.offset, track, expected, _JITTER):
             track.offset = self._earlier(raw, track, expected)
         fits = self._fits(raw + track.offset, track, expected) or self._explained(packet, track, expected, now)
         dts = stated + _ticks(track.offset, scale) if fits else -(-expected // scale)
@@ -270,15 +270,15 @@ class Clock(Generic[PacketT]):
         """Returns whether a time is far from those of all other streams, as far as these are known."""
         return all(other is None or abs(at - other) > far for other in others.values())
 
-    def _fits(self, at: int, track: _TrackClock, expected: int) -> bool:
-        """Returns whether a packet may have this dts without a look at what follows."""
+    def _fits(self, at: int, track: _TrackClock, expected: int, ahead: Fraction = _BACK) -> bool:
+        """Returns whether a packet may have this dts without a look at what follows, up to so many seconds `ahead`."""
         if track.last is None:
             return abs(at - expected) <= self._seconds(_GAP)
-        return track.last - self._seconds(_BACK) <= at <= expected + max(self._seconds(_BACK), track.length)
+        return track.last - self._seconds(_BACK) <= at <= expected + max(self._seconds(ahead), track.length)
 
     def _earlier(self, raw: int, track: _TrackClock, expected: int) -> int:
         """Returns the offset of an earlier clock with which a packet comes when it is expected, else the stream's."""
-        fitting = (offset for offset in reversed(self._offsets) if self._fits(raw + offset, track, expected))
+        fitting = (offset for offset in reversed(self._offsets) if self._fits(raw + offset, track, expected, _JITTER))
         return next(fitting, track.offset)
 
     def _explained(self, packet: PacketT, track: _TrackClock, expected: int, now: int) -> bool:
@@ -369,9 +369,9 @@ class Clock(Generic[PacketT]):
         if track.last is not None:
             track.pause = max(track.pause, dts * scale - track.last - track.length)
         shown = pts * scale
-        track.begin = shown if track.begin is None else track.begin
         track.last, track.length = dts * scale, self._length(packet, track)
-        track.end = max(track.end, shown + track.length)
+        end = shown + track.length
+        track.begin, track.end = (shown, end) if track.begin is None else (track.begin, max(track.end, end))
         track.apart = max(track.apart, shown - track.last)
         track.shown.append(shown)
         return apart

@@ -134,6 +134,14 @@ def test_a_step_moves_all_streams_together(lengths: tuple[float, float], seconds
     assert not clock.retimed
 
 
+def test_a_step_of_a_clock_that_begins_before_0() -> None:
+    """As FFmpeg gives that of a file that begins shortly before its counter wraps."""
+    parts = [moved(recording(seconds, part=part), -4 * 90_000) for part, seconds in enumerate((0.5, 3))]
+    found, clock = on_clock(joined(*parts))
+    assert all(len(moves) == 1 for moves in apart(found).values())
+    assert len(clock.steps) == 1 and abs(clock.steps[0][1] + Fraction(1, 2)) < Fraction(1, 10)
+
+
 @pytest.mark.parametrize("late", [0, 5])
 @pytest.mark.parametrize("seconds", [0.7, 3, 9.9, 9.97, 9.98, 9.99, 10, 10.01, 10.02, 10.1, -0.05, -0.1, -0.12, -0.15])
 def test_about_the_least_step_all_streams_stay_together(seconds: float, late: int) -> None:

@@ -389,8 +389,10 @@ class Muxer:
             packet.pts = last + 1 if packet.pts is None else max(last + 1, round(packet.pts * packet.time_base / unit))
             packet.dts, packet.time_base = last + 1, unit
             tick = last + 1
-        if tick - last > _LONGEST_MP4 and form in ("mov", "mp4"):
-            hours, at = float((tick - last) * unit / 3600), float(last * unit)
+        later = 0 if packet.pts is None else packet.pts - packet.dts  # than it is decoded
+        gap = max(tick - last, round(max(later, packet.duration or 0) * packet.time_base / unit))
+        if gap > _LONGEST_MP4 and form in ("mov", "mp4"):
+            hours, at = float(gap * unit / 3600), float(last * unit)
             text = f"its {_kind(packet.stream)} has a gap of {hours:.1f} h at {at:.1f} s"
             raise OutputError(f"{self.target}: {text}, longer than {self.target.suffix} files can state; name a .mkv")
         self._last_ticks[stream] = tick

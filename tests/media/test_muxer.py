@@ -10,7 +10,7 @@ from marks import first
 from program import cli, report
 from videos import Synthetic, packets, same_packets
 
-from segmentation import segment
+from segmentation import OutputError, segment
 
 
 @pytest.mark.slow
@@ -57,6 +57,16 @@ def crc(data: bytes) -> bytes:
         for _ in range(8):
             value = (value << 1 ^ (0x04C11DB7 if value & 0x80000000 else 0)) & 0xFFFFFFFF
     return value.to_bytes(4, "big")
+
+
+@pytest.mark.parametrize("frames", [0, 3])
+def test_a_gap_that_an_mp4_cannot_state_is_refused_and_others_hold_it(frames: int, tmp_path: Path) -> None:
+    """As a gap of the pictures in decoding order, or of one from when it is shown."""
+    shown = [0, 1, *(60 * 3600 * 25 + number for number in range(1 + frames))]
+    source = Synthetic(codec="libx264", pts=shown, options={"bf": "0"}).write(tmp_path / "a.mkv")
+    with pytest.raises(OutputError, match=r"has a gap of 60\.0 h at \S+ s, longer than \.mp4 files can state; name a"):
+        segment(source, tmp_path / "b.mp4", effect="mask", encode="x264")
+    assert segment(source, tmp_path / "b.mkv", effect="mask", encode="x264").frames == len(shown)
 
 
 def test_subtitles_may_begin_together(tmp_path: Path) -> None:

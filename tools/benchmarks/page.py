@@ -31,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the 
 from circumstances import ROOT, circumstances
 
 from segmentation import Segmenter
+from segmentation.media.pictures.still import gray_png, read_still
 
 SAMPLE = ROOT / "samples" / "astronaut.mp4"
 SIZES = ((1280, 720), (3840, 2160))
@@ -177,8 +178,8 @@ def measure(repeats: int) -> dict[str, Any]:
 
 
 def _from_file(segmenter: Segmenter, photo: Path) -> None:
-    mask = segmenter.masks(np.ascontiguousarray(np.asarray(cv2.imread(str(photo)))[..., ::-1]))
-    cv2.imencode(".png", np.round(mask * 255).astype(np.uint8))
+    mask = segmenter.masks(read_still(str(photo)).rgb)
+    gray_png(np.asarray(cv2.convertScaleAbs(mask, alpha=255), np.uint8))
 
 
 def main() -> None:

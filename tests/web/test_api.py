@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,9 +19,10 @@ import numpy as np
 import pytest
 from barcode import read
 from child_processes import children
+from documents import command_lines, fenced, words
 from numbered import numbered
 from numpy.typing import NDArray
-from paths import SAMPLE
+from paths import ROOT, SAMPLE
 from program import cli, file_limit
 from projects import project
 from served import Served, multipart
@@ -74,6 +77,33 @@ def test_jobs_have_workers(tmp_path: Path) -> None:
         assert job["state"] == "done" and job["frames"] == 3
     done = cli("serve", "--work", tmp_path / "work", "--workers", "two")
     assert done.returncode == 2 and "'two': write local:N, auto or ray[:ADDRESS]" in done.stderr
+
+
+def test_the_manuals_requests(served: Served, tmp_path: Path) -> None:
+    program = shutil.which("curl")
+    if program is None:
+        pytest.skip("curl is not installed")
+    (tmp_path / "input.mp4").write_bytes((served.files / "numbered.mp4").read_bytes())
+    cv2.imwrite(str(tmp_path / "photo.jpg"), np.zeros((64, 64, 3), np.uint8))
+    (block,) = (block for block in fenced(ROOT / "docs" / "serve.md", "sh") if "curl" in block)
+    id, ran = "", []
+    for line in command_lines(block):
+        if "example.com" in line:
+            continue
+        line = (
+            line.replace("localhost:8400/", served.url)
+            .replace("/ID", f"/{id}")
+            .replace("files/input", "files/numbered")
+        )
+        done = subprocess.run([program, "-sSf", *words(line)[1:]], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, (line, done.stderr)
+        ran.append(done.stdout)
+        id = json.loads(done.stdout)["id"] if line.endswith('# {"id": "..."}') else id
+        if "/events" in line:  # they end with the job
+            assert json.loads(done.stdout.rpartition("data: ")[2])["state"] == "done"
+    assert len(ran) == 7 and json.loads(ran[1])["id"] == id
+    assert {"input.segmented.mp4", "mask.png", "frame.jpg"} < {path.name for path in tmp_path.iterdir()}
+    assert served.ask(f"api/jobs/{id}")[0] == 404
 
 
 def test_a_crash_takes_nothing_along(served: Served, tmp_path: Path) -> None:

@@ -107,6 +107,12 @@ def test_a_video_is_looked_at_and_rendered(pair: Path, browser: Any, tmp_path: P
         left, right = sharp(shown(page, before))
         assert left > 0.9 * both[0] and right < 0.5 * both[1]  # the other one is blurred
 
+        before = state(page)
+        page.fill("#compare", "50")  # the input lies over the left half
+        shown(page, before)
+        assert page.evaluate("getComputedStyle(document.getElementById('before')).clipPath") == "inset(0px 50% 0px 0px)"
+        assert page.evaluate("document.getElementById('before').naturalWidth") == 960
+
         page.click("#render")
         page.wait_for_selector("li.done", timeout=120_000)
         with page.expect_download() as download:

@@ -22,7 +22,7 @@ def start() -> None:
 
             gc.enable()
             sys.exit(serve(sys.argv[2:]))
-        begin_workers()
+        begin_processes()
         from segmentation.cli.main import command
     except (ImportError, MemoryError, OSError) as exc:  # one is missing, or memory or descriptors are used up
         text = " ".join(str(exc).split())
@@ -36,12 +36,13 @@ def start() -> None:
     command()
 
 
-def begin_workers() -> None:
-    """Starts the process that forks workers, if the arguments ask for some: it imports for as long as this one."""
-    if re.search(r"--workers[ =](local|auto)", " ".join(sys.argv)):
+def begin_processes() -> None:
+    """Starts the process that forks others, if the arguments ask for several: it imports for as long as this one."""
+    found = re.search(r"--(?:workers[ =](?:local|auto)|(processes)[ =](?:[2-9]|\d\d))", " ".join(sys.argv))
+    if found is not None and sys.platform == "linux":
         from segmentation.system.fork_server import ForkServer
 
-        ForkServer.start_early("segmentation.scale.worker")
+        ForkServer.start_early("segmentation.sessions.process_worker" if found[1] else "segmentation.scale.worker")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from multiprocessing.connection import Connection, wait
 
 from segmentation.errors import BackendError, one_line
@@ -19,12 +18,11 @@ from segmentation.pipeline.planning.parallelism import local_workers
 from segmentation.scale.protocol import Event, Task
 from segmentation.scale.supervised import SupervisedPool
 from segmentation.scale.worker import Setup, Shorten, Sign, Stop
-from segmentation.system.fork_server import ForkServer
+from segmentation.system.fork_server import LIBRARIES, ForkServer
 from segmentation.system.linked_process import LinkedProcess
 
 _GRACE = 5.0  # seconds for a process to end, or to go on amid a message
 _WORKER = "segmentation.scale.worker"
-LIBRARIES = ("torch", "cuda.core")  # take long to import, and don't look for GPUs then
 
 
 class LocalWorkers(SupervisedPool[LinkedProcess]):
@@ -37,7 +35,8 @@ class LocalWorkers(SupervisedPool[LinkedProcess]):
         """
         super().__init__(config)
         self._gpus = visible_gpus(config)
-        self._server = self._new_server()
+        with _failures_named():
+            self._server = ForkServer(_WORKER, LIBRARIES if self._gpus else ())
         self._begin_all(number or local_workers(len(self._gpus)), gpus=bool(self._gpus))
 
     def _receive(self, timeout: float) -> list[Event]:
@@ -56,19 +55,11 @@ class LocalWorkers(SupervisedPool[LinkedProcess]):
                 found += self._reported(name, [message])
         return found
 
-    def _new_server(self) -> ForkServer:
-        with _failures_named():
-            return ForkServer.taken(_WORKER)
-
     def _launch(self, name: str, setup: Setup) -> LinkedProcess:
         number = self.names.index(name)
         gpu = {"CUDA_VISIBLE_DEVICES": self._gpus[number % len(self._gpus)]} if self._gpus else {}
-        if not self._server.is_alive():
-            self._server.close()
-            self._server = self._new_server()
         with _failures_named():
-            fork = partial(self._server.fork, LIBRARIES if self._gpus else ())
-            process = LinkedProcess(_WORKER, environment=gpu, quiet=True, fork=fork)
+            process = LinkedProcess(_WORKER, environment=gpu, quiet=True, fork=self._server)
         _limit_waits(process.link)
         self._send(process, replace(setup, cores=_share(number, len(self.names))))
         self._watch.start(name)

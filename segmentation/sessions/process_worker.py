@@ -1,4 +1,5 @@
-"""The process with a session that makes a share of the runs: `python -m segmentation.sessions.process_worker FD`.
+"""The process with a session that makes a share of the runs: `python -m segmentation.sessions.process_worker FD`, or a
+fork.
 
 The descriptor is that of the connection to the process that started it; `processes` holds the other end. Where that end
 is closed, or when `None` comes, runs of live sources end with complete files, and those of files without one.
@@ -168,9 +169,10 @@ class _RunWorker:
         self.send(ended)
 
 
-def main(link: Connection) -> None:
+def main(descriptor: int) -> None:
     """Works until it is to end, or the other end of the connection is closed."""
     ignore_interrupts()
+    link = Connection(descriptor)
     with suppress(EOFError, OSError):
         worker = _RunWorker(link, link.recv())
         threading.Thread(target=worker.tell, daemon=True).start()
@@ -182,4 +184,4 @@ def main(link: Connection) -> None:
 
 
 if __name__ == "__main__":
-    main(Connection(int(sys.argv[1])))
+    main(int(sys.argv[1]))

@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import pickle
 import queue
+import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -41,7 +42,8 @@ from segmentation.sessions.process_protocol import (
     ThumbnailRequest,
 )
 from segmentation.sessions.session import Segmenter
-from segmentation.system.child_process import SharedProcesses
+from segmentation.system.child_process import Fork, SharedProcesses
+from segmentation.system.fork_server import LIBRARIES, ForkServer
 from segmentation.system.linked_process import LinkedProcess
 
 log = logging.getLogger(__name__)
@@ -49,6 +51,7 @@ log = logging.getLogger(__name__)
 _Message: TypeAlias = RunAdvanced | RunEnded | StatusUpdate | Picture | Logged
 
 _POLL = 0.05  # seconds between checks whether a run is to end
+_WORKER = "segmentation.sessions.process_worker"
 _PATIENCE = 15.0  # seconds that a process gets to end its runs and to close its session
 
 
@@ -87,7 +90,7 @@ class _Died(SegmentationError):
 class _Process:
     """A process with a session, and the runs that it has been given."""
 
-    def __init__(self, config: Config, gpu: str | None) -> None:
+    def __init__(self, config: Config, gpu: str | None, fork: Fork | None = None) -> None:
         """Returns at once, while the process starts up. `gpu` is the only one that it sees, else all.
 
         Raises `SegmentationError` where it can't be started.
@@ -101,10 +104,8 @@ class _Process:
         self._sending = threading.Lock()
         self._dead = False
         self.shared = False  # whether it has made several runs at a time
-        try:
-            self._process = LinkedProcess("segmentation.sessions.process_worker", environment=environment)
-        except OSError as exc:
-            raise SegmentationError(f"processes: none can be started ({one_line(exc)})") from exc
+        with _failures_named():
+            self._process = LinkedProcess(_WORKER, environment=environment, fork=fork)
         self._send(Start(config, logging.getLogger().level))
         self._reader = threading.Thread(target=self._read, name="segmentation-streams", daemon=True)
         self._reader.start()
@@ -223,6 +224,10 @@ class Processes(Segmenter):
         self._board = StreamBoard(_RemoteMonitor)
         self._gpus = visible_gpus(self.config)
         self._started: list[_Process] = []
+        self._fork: ForkServer | None = None
+        if sys.platform == "linux":  # elsewhere a fork does not survive what libraries do as they are imported
+            with _failures_named():
+                self._fork = ForkServer(_WORKER, LIBRARIES if self._gpus else ())
         self._processes = SharedProcesses(self._start, processes)
 
     @property
@@ -255,6 +260,8 @@ class Processes(Segmenter):
 
     def close(self) -> None:
         self._processes.close()
+        if self._fork is not None:
+            self._fork.close()
         super().close()
 
     def _start(self) -> _Process:
@@ -262,13 +269,22 @@ class Processes(Segmenter):
         self._started = [process for process in self._started if process.is_alive()]
         taken = Counter(process.gpu for process in self._started)
         gpu = min(self._gpus, key=lambda name: taken[name], default=None)
-        process = _Process(self._config_there(self.config), gpu)
+        process = _Process(self._config_there(self.config), gpu, self._fork)
         self._started.append(process)
         return process
 
     def _config_there(self, config: Config) -> Config:
         """Returns the options for a process, which sees one GPU alone."""
         return config if not self._gpus or config.device is None else replace(config, device="cuda:0")
+
+
+@contextmanager
+def _failures_named() -> Iterator[None]:
+    """Raises `SegmentationError` where a process can't be started."""
+    try:
+        yield
+    except OSError as exc:
+        raise SegmentationError(f"processes: none can be started ({one_line(exc)})") from exc
 
 
 def _check_sendable(config: Config, label: str) -> None:

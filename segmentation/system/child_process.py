@@ -43,7 +43,7 @@ class StartedProcess(Protocol):
     def kill(self) -> None: ...
 
 
-Fork: TypeAlias = Callable[[str, Sequence[int], Mapping[str, str], IO[bytes]], StartedProcess]
+Fork: TypeAlias = Callable[[Sequence[int], Mapping[str, str], tuple[int, int]], StartedProcess]  # see `ForkServer`
 
 
 class ChildProcess:
@@ -61,7 +61,7 @@ class ChildProcess:
         """Starts `python -m module DESCRIPTOR... ARGUMENT...`, which inherits the descriptors.
 
         `environment` has variables besides those of this process. With `quiet`, nothing that it writes is shown, and
-        the last line is a part of `describe_death`. A quiet process without arguments may be forked by a `ForkServer`.
+        the last line is a part of `describe_death`. Without arguments it may be forked, as the module's `main`.
         Raises `OSError`.
         """
         if os.name == "nt":
@@ -70,8 +70,9 @@ class ChildProcess:
         self._stood_still = False
         self._process: StartedProcess
         if fork is not None:
-            assert self._written is not None and not arguments
-            self._process = fork(module, descriptors, environment or {}, self._written)
+            assert not arguments
+            outputs = (1, 2) if self._written is None else (self._written.fileno(),) * 2
+            self._process = fork(descriptors, environment or {}, outputs)
             return
         # In a group of its own it does not get the signals that a terminal sends to all in the foreground.
         self._process = subprocess.Popen(

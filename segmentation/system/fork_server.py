@@ -27,59 +27,79 @@ from typing import IO, ClassVar, NoReturn
 from segmentation.system.child_process import ChildProcess
 from segmentation.system.imports import imported
 
+LIBRARIES = ("torch", "cuda.core")  # of processes on GPUs: take long to import, and don't look for a GPU then
 _MOST_BYTES = 1 << 16  # of a request
 _MOST_DESCRIPTORS = 16  # with one
 _NUMBER = struct.Struct("q")  # a process's id, and the code with which it has ended
 
 
-class ForkServer(ChildProcess):
-    """The process from which others are forked. It is closed after these have ended."""
+class ForkServer:
+    """Forks processes that run `main` of one module, which gets the descriptors. It is closed after they have ended.
 
-    _early: ClassVar[ForkServer | None] = None
+    The process behind it is started again when it has died.
+    """
 
-    def __init__(self, module: str) -> None:
-        """Starts it. It imports a module first; one that can't be imported fails where it is used. Raises `OSError`."""
-        self._link, others = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with others:
-            super().__init__(__name__, others.fileno(), arguments=[module], quiet=True)
+    _early: ClassVar[tuple[str, _Server] | None] = None
 
-    @classmethod
-    def start_early(cls, module: str) -> None:
-        """Starts one for the program to take later, unless there is one."""
-        if cls._early is None:
+    def __init__(self, module: str, libraries: Sequence[str] = ()) -> None:
+        """Starts the process, which imports the module, and the `libraries` before it forks. One that can't be
+        imported fails where it is used. Raises `OSError`."""
+        self._module, self._libraries = module, tuple(libraries)
+        early, ForkServer._early = ForkServer._early, None
+        self._server = early[1] if early is not None and early[0] == module else _Server(module)
+
+    @staticmethod
+    def start_early(module: str) -> None:
+        """Starts the process of the next server for a module."""
+        if ForkServer._early is None:
             with suppress(OSError):
-                cls._early = cls(module)
-                atexit.register(cls._early.kill)  # if nobody takes it
+                server = _Server(module)
+                atexit.register(server.kill)  # if nobody takes it
+                ForkServer._early = module, server
 
-    @classmethod
-    def taken(cls, module: str) -> ForkServer:
-        """Returns the one that was started early, once, else a new one. Raises `OSError`."""
-        early, cls._early = cls._early, None
-        return early or cls(module)
+    @property
+    def pid(self) -> int:
+        return self._server.pid
 
-    def fork(
-        self,
-        libraries: Sequence[str],
-        module: str,
-        descriptors: Sequence[int],
-        environment: Mapping[str, str],
-        written: IO[bytes],
+    def __call__(
+        self, descriptors: Sequence[int], environment: Mapping[str, str], outputs: tuple[int, int]
     ) -> ForkedProcess:
-        """Asks for a process, without waiting for it: `main` of the module gets the descriptors.
-
-        The server imports `libraries` before. Raises `OSError`.
-        """
+        """Asks for a process, without waiting for it. `outputs` are its standard output and error. Raises `OSError`."""
         reader, writer = os.pipe()
         process = ForkedProcess(os.fdopen(reader, "rb", buffering=0))
         try:
-            request = pickle.dumps((libraries, module, environment))
-            socket.send_fds(self._link, [request], [writer, written.fileno(), *descriptors])
+            request = pickle.dumps((self._libraries, environment))
+            self._send(request, [writer, *outputs, *descriptors])
         finally:
             os.close(writer)
         return process
 
+    def _send(self, request: bytes, descriptors: Sequence[int]) -> None:
+        try:
+            socket.send_fds(self._server.link, [request], descriptors)
+        except ConnectionError:  # it has died
+            self._server.close()
+            self._server = _Server(self._module)
+            socket.send_fds(self._server.link, [request], descriptors)
+
+    def kill(self) -> None:
+        """Ends the process at once, as where it is still importing."""
+        self._server.kill()
+
+    def close(self) -> None:
+        self._server.close()
+
+
+class _Server(ChildProcess):
+    """The process from which others are forked."""
+
+    def __init__(self, module: str) -> None:
+        self.link, others = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with others:
+            super().__init__(__name__, others.fileno(), arguments=[module], quiet=True)
+
     def close(self, patience: float = 0) -> None:
-        self._link.close()
+        self.link.close()
         super().close(patience)
 
 
@@ -157,7 +177,7 @@ def main(descriptor: int, module: str) -> None:
         if not request:
             return
         status, *others = descriptors
-        libraries, module, environment = pickle.loads(request)
+        libraries, environment = pickle.loads(request)
         _import(*libraries)
         pid = os.fork()
         if not pid:
@@ -197,10 +217,10 @@ def _become(module: str, environment: Mapping[str, str], descriptors: Sequence[i
     """Makes this process the one that was asked for."""
     code = 1
     try:
-        written, *given = descriptors
-        for output in (1, 2):
-            os.dup2(written, output)
-        os.close(written)
+        output, error, *given = descriptors
+        for place, one in ((1, output), (2, error)):
+            os.dup2(one, place)
+            os.close(one)
         os.environ.update(environment)
         import_module(module).main(*given)
         code = 0

@@ -68,7 +68,7 @@ def test_a_killed_worker_does_not_show(long_people: Path, one: tuple[Path, Made]
 def test_what_workers_are_forked_with_has_no_gpu_and_no_thread() -> None:
     """Which GPU a worker is to see is settled later, and threads don't survive a fork."""
     program = (
-        "import os; from segmentation.system.imports import imported; from segmentation.scale.local import LIBRARIES\n"
+        "import os; from segmentation.system.fork_server import LIBRARIES, imported\n"
         "for library in LIBRARIES: imported(library)\n"
         "threads = len(os.listdir('/proc/self/task'))\n"
         "import torch; os.environ['CUDA_VISIBLE_DEVICES'] = '{}'; print(threads, torch.cuda.is_available())"

@@ -36,7 +36,7 @@ OPTIONS: dict[str, Any] = {
 
 def workers(of: int | None = None) -> set[int]:
     """Returns the sessions' processes that a process, else this one, has started and that are not over."""
-    return set(children(of, "process_worker"))
+    return {process for server in children(of, "fork_server") for process in children(server)}
 
 
 @pytest.mark.slow

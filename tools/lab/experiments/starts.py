@@ -31,7 +31,7 @@ def child(target: Path) -> None:
     """Runs the command line of this process, and writes its marks to `target`."""
     from segmentation import __main__ as entry
 
-    getattr(entry, "begin_workers", int)()  # which older revisions lack
+    getattr(entry, "begin_processes", int)()  # which older revisions lack
     from segmentation.cli import main as program
 
     marks: list[tuple[str, float]] = [("imported", time.monotonic())]

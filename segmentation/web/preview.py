@@ -34,7 +34,7 @@ from segmentation.web.preview_corrections import PreviewCorrections, as_png
 View = Literal["input", "mask", "result", "correction"]
 
 _FOLLOWED = 5  # frames before the one that is shown, from which people are followed, and covers last
-_MOST_OPEN, _OPEN_FOR = 3, 60.0  # videos, and seconds without a request
+_MOST_OPEN, _OPEN_FOR = 2, 60.0  # videos, and seconds without a request
 _KEPT = 256 << 20  # bytes of frames
 _QUALITY = 88  # of JPEG
 _SQUARE = 16  # pixels of the board behind a cutout

@@ -24,6 +24,10 @@ _LONGEST_PROJECT = 8 << 20  # likewise of the field `project`
 _MOST_FIELDS = 16
 
 
+class _TooSlow(TooMuch):
+    """A body that drips."""
+
+
 class Upload:
     """The fields of a request, and its file at `path` if it has one."""
 
@@ -48,6 +52,8 @@ class Upload:
         """Takes in the whole body. Raises `ConfigError`, `TooMuch`, or `OutputError` where the disk is full."""
         try:
             return await self._read(request)
+        except _TooSlow:
+            raise
         except SegmentationError:
             await leave_out_rest(request)
             raise
@@ -144,7 +150,7 @@ async def leave_out_rest(request: Request) -> None:
 
 
 async def _in_time(request: Request) -> AsyncIterator[bytes]:
-    """Yields the body's chunks. Raises `TooMuch` for a client that drips."""
+    """Yields the body's chunks. Raises `_TooSlow` for a client that drips."""
     chunks = request.stream().__aiter__()
     since, size = time.monotonic(), 0
     while True:
@@ -154,12 +160,12 @@ async def _in_time(request: Request) -> AsyncIterator[bytes]:
         except StopAsyncIteration:
             return
         except TimeoutError:
-            raise TooMuch(f"the body: no byte came for {_PATIENCE:g} s") from None
+            raise _TooSlow(f"the body: no byte came for {_PATIENCE:g} s") from None
         except ClientDisconnect:
             raise ConfigError("the body: the client has gone") from None
         size += len(chunk)
         if time.monotonic() - since > _PATIENCE:
             if size < _LEAST:
-                raise TooMuch(f"the body: comes more slowly than {_LEAST} bytes in {_PATIENCE:g} s")
+                raise _TooSlow(f"the body: comes more slowly than {_LEAST} bytes in {_PATIENCE:g} s")
             since, size = time.monotonic(), 0
         yield chunk

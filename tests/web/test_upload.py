@@ -1,0 +1,47 @@
+"""The rest of a body that is refused is taken in, so that its client reads why; one that drips is not waited for."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("python_multipart")
+
+from starlette.requests import Request
+from starlette.types import Message
+
+from segmentation.web import upload
+from segmentation.web.problems import TooMuch
+from segmentation.web.upload import Upload
+
+HEAD = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.mp4"\r\n\r\n'
+CHUNKS = 20
+
+
+def left_of(most: int, headers: list[tuple[bytes, bytes]], folder: Path) -> int:
+    """Returns how many chunks of an upload that is refused are not taken in."""
+    chunks = [HEAD, *[bytes(100)] * CHUNKS]
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": chunks.pop(0), "more_body": bool(chunks)}
+
+    kind = (b"content-type", b"multipart/form-data; boundary=b")
+    request = Request({"type": "http", "headers": [kind, *headers]}, receive)
+    with pytest.raises(TooMuch):
+        asyncio.run(Upload(folder, most).read(request))
+    return len(chunks)
+
+
+def test_the_rest_is_taken_in(tmp_path: Path) -> None:
+    assert left_of(500, [], tmp_path) == 0
+
+
+def test_who_asks_first_sends_nothing(tmp_path: Path) -> None:
+    headers = [(b"content-length", b"100000000000"), (b"expect", b"100-continue")]
+    assert left_of(500, headers, tmp_path) == CHUNKS + 1
+
+
+def test_drips_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upload, "_PATIENCE", 1e-9)
+    assert left_of(1 << 20, [], tmp_path) >= CHUNKS - 1

@@ -1,6 +1,7 @@
 """Runs the command line."""
 
 import gc
+import os
 import re
 import signal
 import sys
@@ -39,7 +40,7 @@ def start() -> None:
 def begin_processes() -> None:
     """Starts the process that forks others, if the arguments ask for several: it imports for as long as this one."""
     found = re.search(r"--(?:workers[ =](?:local|auto)|(processes)[ =](?:[2-9]|\d\d))", " ".join(sys.argv))
-    if found is not None and sys.platform == "linux":
+    if found is not None and hasattr(os, "memfd_create"):  # on Linux
         from segmentation.system.fork_server import ForkServer
 
         ForkServer.start_early("segmentation.sessions.process_worker" if found[1] else "segmentation.scale.worker")

@@ -7,9 +7,9 @@ files at once wait for the lock, and for that of the context, which each call of
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import queue
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -225,7 +225,7 @@ class Processes(Segmenter):
         self._gpus = visible_gpus(self.config)
         self._started: list[_Process] = []
         self._fork: ForkServer | None = None
-        if sys.platform == "linux":  # elsewhere a fork does not survive what libraries do as they are imported
+        if hasattr(os, "memfd_create"):  # on Linux; elsewhere libraries don't survive a fork
             with _failures_named():
                 self._fork = ForkServer(_WORKER, LIBRARIES if self._gpus else ())
         self._processes = SharedProcesses(self._start, processes)

@@ -206,22 +206,18 @@ def test_processes_take_the_gpus_in_turn(tmp_path: Path, monkeypatch: pytest.Mon
     """Also one that begins in the place of another."""
     monkeypatch.setattr(processes, "visible_gpus", lambda config: ["7", "9"])  # numbers that no process finds
 
-    def seen() -> list[str]:
-        environments = [Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") for pid in workers()]
-        return sorted(line.decode() for lines in environments for line in lines if line.startswith(b"CUDA_VISIBLE"))
-
     with Processes(3) as session, ThreadPoolExecutor(3) as pool:
 
         def run(number: int) -> Report:
             return session.run(SAMPLE, tmp_path / f"{number}.mp4", max_frames=20, overwrite=True)
 
         list(pool.map(run, range(3)))
-        assert seen() == ["CUDA_VISIBLE_DEVICES=7", "CUDA_VISIBLE_DEVICES=7", "CUDA_VISIBLE_DEVICES=9"]
-        (lone,) = [pid for pid in workers() if b"CUDA_VISIBLE_DEVICES=9" in Path(f"/proc/{pid}/environ").read_bytes()]
-        os.kill(lone, signal.SIGKILL)
-        os.waitid(os.P_PID, lone, os.WEXITED | os.WNOWAIT)
+        assert sorted(str(process.gpu) for process in session._started) == ["7", "7", "9"]
+        (lone,) = [process for process in session._started if process.gpu == "9"]
+        lone._process.kill()
+        lone._process.describe_death()
         list(pool.map(run, range(3)))
-        assert seen() == ["CUDA_VISIBLE_DEVICES=7", "CUDA_VISIBLE_DEVICES=7", "CUDA_VISIBLE_DEVICES=9"]
+        assert sorted(str(process.gpu) for process in session._started if process.is_alive()) == ["7", "7", "9"]
 
 
 def test_a_run_that_is_left_leaves_no_file(tmp_path: Path) -> None:

@@ -37,7 +37,8 @@ class Compositor:
         self.memory = memory
         self._outputs = outputs
         self._config, self._transfer = config, transfer
-        self._refine = make_refiner(self.memory, info, pix_fmt, config, gpu) if config.refine else None
+        by_color = any(effect.kind in CUTTING for effect, _ in outputs)
+        self._refine = make_refiner(memory, info, pix_fmt, config, gpu, by_color) if config.refine else None
 
     def __call__(self, batch: MaskedBatch) -> tuple[list[FrameBatch], MaskedBatch]:
         """The frames of each output, and the batch with the masks that the first of them shows."""
@@ -65,10 +66,9 @@ class Compositor:
 
 
 def make_refiner(
-    memory: Memory, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu | None
+    memory: Memory, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu | None, by_color: bool = True
 ) -> Callable[[FrameBatch, Array], Array]:
-    """Returns the refiner of masks in that memory. Effects that cut the background away get edges by color."""
-    by_color = any(effect.kind in CUTTING for effect in config.effects)
+    """Returns the refiner of masks in that memory, see `Refiner`."""
     if gpu is None or memory == "host":
         return Refiner(info, pix_fmt, by_color)
     from segmentation.stages.masks.cuda import CudaRefiner  # needs PyTorch

@@ -81,7 +81,8 @@ def test_an_effect(segmenter: Segmenter, photo: NDArray[np.uint8], effect: str) 
     if effect == "mask":
         assert (shown[kept] == 255).all() and not shown[rest].any()
     elif effect == "overlay":
-        assert (shown[rest] == photo[rest]).all()
+        far = cv2.dilate(segmenter.masks(photo), np.ones((9, 9), np.uint8)) < 0.05  # its edge is not drawn by color
+        assert (shown[far] == photo[far]).all()
     else:
         assert (shown[kept] == photo[kept]).all() and (shown[rest] != photo[rest]).any()
     if effect.startswith("color"):

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 from videos import pictures
@@ -10,9 +11,13 @@ from segmentation import segment
 
 
 def kept(source: Path, folder: Path) -> list[NDArray[np.bool_]]:
-    """For each frame the pixels (H, W) whose mask is full: white in a lossless mask video."""
+    """For each frame the pixels (H, W) whose mask is full, white in a lossless mask video, and those around them too.
+
+    At the edge itself, effects that cut the background away have other masks than those that blur it.
+    """
     segment(source, folder / "mask.mkv", effect="mask", codec="ffv1")
-    return [p.planes[0] == p.planes[0].max() for p in pictures(folder / "mask.mkv")]
+    full = (p.planes[0] == p.planes[0].max() for p in pictures(folder / "mask.mkv"))
+    return [cv2.erode(mask.astype(np.uint8), np.ones((9, 9), np.uint8)) > 0 for mask in full]
 
 
 def check_kept_pixels(source: Path, target: Path, masks: list[NDArray[np.bool_]]) -> None:

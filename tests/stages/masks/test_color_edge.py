@@ -7,8 +7,9 @@ from drawn import batch_of, disk, make_info
 from numpy.typing import NDArray
 
 from segmentation import Config
-from segmentation.frames import Color
-from segmentation.pipeline.compositor import make_refiner
+from segmentation.frames import Color, HostTransfer, MaskedBatch
+from segmentation.options.effect import Effect
+from segmentation.pipeline.compositor import Compositor
 from segmentation.stages.masks.color_edge import COLORS, ENOUGH, FLOOR, NEAR, SURE, draw_by_color
 from segmentation.stages.masks.refinement import Refiner
 
@@ -77,21 +78,15 @@ def test_the_formula() -> None:
 
 
 @pytest.mark.parametrize(
-    ("effect", "also", "by_color"),
-    [
-        ("color:red", "", True),
-        ("mask", "", True),
-        ("blur", "color:red", True),
-        ("blur", "", False),
-    ],
+    ("effects", "by_color"),
+    [(("color:red",), True), (("mask",), True), (("blur", "cutout"), True), (("blur", "overlay"), False)],
 )
-def test_runs_draw_by_color_where_an_effect_cuts_the_background_away(effect: str, also: str, by_color: bool) -> None:
+def test_outputs_get_it_where_an_effect_cuts_the_background_away(effects: tuple[str, ...], by_color: bool) -> None:
     planes = mixed(disk((360, 640), 0.3), (100, 90, 160), (100, 160, 90))
     y, u, v = (plane.astype(np.uint8) for plane in (planes[0], planes[1][::2, ::2], planes[2][::2, ::2]))
-    config = Config(effect=effect, also=[(also, "other.mkv")] if also else [])
-    refiner = make_refiner("host", make_info(640, 360, Color(), 0), "yuv420p", config, None)
-    batch, mask = batch_of((y, u, v)), cv2.GaussianBlur(disk((192, 336), 0.305), (0, 0), 1.5)
-    drawn = Refiner(make_info(640, 360, Color(), 0), "yuv420p", by_color)(batch, [mask])
-    assert np.array_equal(np.asarray(refiner(batch, mask[None])), drawn)
-    other = Refiner(make_info(640, 360, Color(), 0), "yuv420p", not by_color)(batch, [mask])
-    assert np.abs(drawn - other).max() > 0.3
+    info, outputs = make_info(640, 360, Color(), 0), [(Effect.parse(effect), None) for effect in effects]
+    compositor = Compositor(outputs, "host", info, "yuv420p", Config(), None, HostTransfer())
+    batch, masks = batch_of((y, u, v)), cv2.GaussianBlur(disk((192, 336), 0.305), (0, 0), 1.5)[None]
+    _, shown = compositor(MaskedBatch(frames=batch, masks=masks))
+    drawn, other = (Refiner(info, "yuv420p", color)(batch, masks) for color in (by_color, not by_color))
+    assert np.array_equal(np.asarray(shown.masks), drawn) and np.abs(drawn - other).max() > 0.3

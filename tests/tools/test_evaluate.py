@@ -68,13 +68,23 @@ def test_boundary_f_does_not_see_what_is_found_in_doubt() -> None:
         assert held_out.boundary_f(found, truth) == 1
 
 
+def test_rim_of_a_shifted_square() -> None:
+    """Of its four sides, one keeps what the opposite one loses; doubt counts for nothing."""
+    truth, pixels = square(), 1080 / min(SHAPE)
+    kept, lost = held_out.rim(square(102) > 0, truth)
+    assert kept == pytest.approx(lost) == pytest.approx(2 / 4 * pixels, rel=0.05)
+    truth[:, 195:210] = held_out.UNSURE
+    assert held_out.rim(square(102) > 0, truth)[0] == 0
+    assert held_out.rim(truth > 0, np.zeros(SHAPE, np.uint8)) == (0, 0)
+
+
 def test_a_picture_of_nobody_counts_by_what_is_called_person() -> None:
     nobody = np.zeros(SHAPE, np.uint8)
     nobody[:150] = held_out.UNSURE
     found = np.zeros(SHAPE, bool)
     found[140:180, :100] = True  # of the 150 x 400 pixels that are known: 30 x 100
     assert held_out.score(found, item("a", nobody, "nobody")) == {"called_person": pytest.approx(0.05)}
-    assert held_out.score(found, item("a", square(), "portrait")).keys() == {"iou", "boundary_f"}
+    assert held_out.score(found, item("a", square(), "portrait")).keys() == {"iou", "boundary_f", "rim", "lost"}
 
 
 def test_a_picture_counts_in_each_of_its_kinds() -> None:
@@ -86,17 +96,21 @@ def test_a_picture_counts_in_each_of_its_kinds() -> None:
         item("d", nobody, "animal"),
         item("e", nobody, "nobody"),
     ]
-    people, nobodies = ({"iou": value, "boundary_f": value} for value in (1, 0.5)), (0.3, 0.2, 0.1)
+    people = [{"iou": value, "boundary_f": value, "rim": 2 * value, "lost": 3 * value} for value in (1, 0.5)]
+    nobodies = (0.3, 0.2, 0.1)
     scores = [*people, *({"called_person": value} for value in nobodies)]
     figures = held_out.summary(items, scores)
+    both = {"iou": 0.75, "boundary_f": 0.75, "rim": 1.5, "lost": 2.25}
     assert figures == {
-        "all": {"pictures": 2, "iou": 0.75, "boundary_f": 0.75, "worst": {"picture": "b", "iou": 0.5}},
-        "portrait": {"pictures": 1, "iou": 1, "boundary_f": 1, "worst": {"picture": "a", "iou": 1}},
-        "dark": {"pictures": 2, "iou": 0.75, "boundary_f": 0.75, "worst": {"picture": "b", "iou": 0.5}},
+        "all": {"pictures": 2, **both, "worst": {"picture": "b", "iou": 0.5}},
+        "portrait": {"pictures": 1, **people[0], "worst": {"picture": "a", "iou": 1}},
+        "dark": {"pictures": 2, **both, "worst": {"picture": "b", "iou": 0.5}},
         "nobody": {"pictures": 2, "called_person": 0.2, "worst": {"picture": "c", "called_person": 0.3}},
         "animal": {"pictures": 1, "called_person": 0.2, "worst": {"picture": "d", "called_person": 0.2}},
     }
-    text = evaluation_tables.tables({"figures": {"net": figures}, "networks": {"net": {}}})
+    flicker = {"clip": {"single": 0.5, "default": 0.25}}
+    text = evaluation_tables.tables({"figures": {"net": figures | {"flicker": flicker}}, "networks": {"net": {}}})
+    assert "0.50 / 0.25" in text and "| net | 1.50    | 2.00" in text
     assert "| all (2) | portrait (1) | dark (2) |" in text and "20.00% (worst 30.0%: c)" in text
 
 

@@ -28,8 +28,13 @@ from held_out import PORTRAIT, Candidates, Figures, Item, Network, measure, read
 import onnxruntime as ort
 from circumstances import ROOT, circumstances
 from label import cached
+from split import RESERVE_CLIPS
 from teachers import TEACHERS
 from truth import HERE
+
+sys.path.insert(0, str(ROOT / "tools" / "quality"))
+
+from quality import measure_real
 
 from segmentation.models.model import BUILT_IN, Model
 from segmentation.models.tensor_form import Runner
@@ -60,6 +65,15 @@ def milliseconds(model: Model, threads: int) -> dict[str, float]:
         run(noise)
         times.append(1000 * (time.perf_counter() - begin))
     return {"least": round(min(times[WARM_UP:]), 3), "median": round(median(times[WARM_UP:]), 3)}
+
+
+def flickers(network: Path, shared: Path, frames: int) -> Figures:
+    """Flicker in percent on the first frames of each held-out clip: of single frames' masks, and of the default's."""
+    found = {Path(clip).stem: measure_real(shared / clip, frames, None, str(network)) for clip in sorted(RESERVE_CLIPS)}
+    return {
+        clip: {"single": row["off"]["flicker_percent"], "default": row["default"]["flicker_percent"]}
+        for clip, row in found.items()
+    }
 
 
 def inconsistent(items: Iterable[Item]) -> Iterator[str]:
@@ -101,6 +115,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--refine", action="store_true", help="also each network's masks with their edges drawn along the picture's")
     add("--split", choices=("held", "reserve", "all"), default="all", help="see split.py (default: all)")
+    add("--flicker", type=int, default=0, metavar="FRAMES", help="also the flicker of so many frames of held-out clips")
     add("--no-time", action="store_true", help="leave out the time that the networks take")
     add("--json", type=Path, metavar="FILE", help="where to write all figures")
     add(
@@ -146,6 +161,9 @@ def main() -> None:
         },
         "figures": measure(items, candidates),
     }
+    if options.flicker:
+        for name, network in asked.items():
+            results["figures"][name]["flicker"] = flickers(network.path, options.shared, options.flicker)
     if not options.no_time:
         for name, network in asked.items():
             results["networks"][name]["milliseconds"] = timed(network)

@@ -6,6 +6,12 @@ from pathlib import Path
 from held_out import WITHOUT_PEOPLE, Figures
 from truth import KINDS
 
+MEASURES = {  # of pictures that show people: by key, a table's title, and its digits
+    "iou": ("Mean IoU", 3),
+    "boundary_f": ("Boundary F, to 0.8 % of the diagonal", 3),
+    "rim": ("Rim of background that is kept along the outline, in pixels of a picture of 1080 lines", 2),
+    "lost": ("What is lost of the person there, likewise", 2),
+}
 MARKERS = ("<!-- figures -->", "<!-- /figures -->")
 
 
@@ -29,9 +35,9 @@ def tables(results: Figures) -> str:
         return ["", *(f"{name} ({rows[name]['pictures']})" for name in names)]
 
     parts = []
-    for key, title in (("iou", "Mean IoU"), ("boundary_f", "Boundary F, to 0.8 % of the diagonal")):
+    for key, (title, digits) in MEASURES.items():
         if people:
-            body = [[name, *(f"{found[row][key]:.3f}" for row in people)] for name, found in figures.items()]
+            body = [[name, *(f"{found[row][key]:.{digits}f}" for row in people)] for name, found in figures.items()]
             parts += [f"{title}, by what the pictures show (number of pictures):", table(head(people), body)]
     alarms = [row for row in present if row in WITHOUT_PEOPLE]
     if alarms:
@@ -45,6 +51,14 @@ def tables(results: Figures) -> str:
             "Ends of limbs in the mask, of those that are seen on the true person:",
             table(heading, body),
         ]
+    if flickers := {name: found["flicker"] for name, found in figures.items() if "flicker" in found}:
+        clips = list(next(iter(flickers.values())))
+        body = [
+            [name, *(" / ".join(f"{value:.2f}" for value in found[clip].values()) for clip in clips)]
+            for name, found in flickers.items()
+        ]
+        title = "Flicker of held-out clips in percent, of single frames' masks / of the default's:"
+        parts += [title, table(["", *clips], body)]
     times = [
         [
             name,

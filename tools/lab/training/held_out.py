@@ -5,9 +5,10 @@ probabilities are resized to the mask bilinearly; above 0.5 is a person. Pixels 
 
 IoU: intersection over union of a picture, mean over the pictures that show people. Boundary F: of DAVIS
 (Perazzi et al., CVPR 2016), see `boundary_f` in tools/support/measures.py: the harmonic mean of the shares of either
-outline's pixels that lie within 0.8 % of the diagonal of the other outline. Called person: the share of pixels above
-0.5 in a picture that shows nobody. A picture of people counts in each of its kinds, one without people as nobody or
-animal.
+outline's pixels that lie within 0.8 % of the diagonal of the other outline. Rim and lost: how wide a rim of background
+a mask keeps along the true outline, and how much of the person it loses there, see `rim` of the same file. Called
+person: the share of pixels above 0.5 in a picture that shows nobody. A picture of people counts in each of its kinds,
+one without people as nobody or animal.
 """
 
 import json
@@ -219,6 +220,12 @@ def boundary_f(found: Mask, truth: Truth) -> float:
     return measures.boundary_f(found & (truth != UNSURE), truth == PERSON)
 
 
+def rim(found: Mask, truth: Truth) -> tuple[float, float]:
+    """The rim of background and of the person lost of tools/support/measures.py, where the truth is known."""
+    wanted = (truth == PERSON).astype(np.float32)
+    return measures.rim(np.where(truth == UNSURE, wanted, found), wanted)
+
+
 def called_person(found: Mask, truth: Truth) -> float:
     """The share in 0..1 of pixels found among those that are certainly not a person; 0 if there are none."""
     nobody = truth == 0
@@ -226,9 +233,12 @@ def called_person(found: Mask, truth: Truth) -> float:
 
 
 def score(found: Mask, item: Item) -> dict[str, float]:
-    """The measures of one picture: `iou` and `boundary_f` if it shows people, else `called_person`."""
+    """The measures of one picture: `iou`, `boundary_f`, `rim`, `lost` if it shows people, else `called_person`."""
     if item.shows_people:
-        return {"iou": iou(found, item.truth), "boundary_f": boundary_f(found, item.truth)}
+        kept, lost = rim(found, item.truth)
+        return {
+            "iou": iou(found, item.truth), "boundary_f": boundary_f(found, item.truth), "rim": kept, "lost": lost,
+        }  # fmt: skip
     return {"called_person": called_person(found, item.truth)}
 
 

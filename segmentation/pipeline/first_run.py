@@ -12,7 +12,7 @@ def begin_kernels(plan: Plan, info: VideoInfo, config: Config, index: int) -> No
     from segmentation.gpu.kernels import KernelSource, Program, begin_compiling  # need the GPU's libraries
     from segmentation.interval.kernels import PROPAGATION
     from segmentation.stages.frame_kernels import FRAMES
-    from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, INSTANCES
+    from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, INSTANCES, STEM
     from segmentation.stages.masks.mask_kernels import MASKS
 
     arch, infer = "{}{}".format(*require_gpu(index).capability), plan.infer.name if plan.infer is not None else ""
@@ -20,6 +20,6 @@ def begin_kernels(plan: Plan, info: VideoInfo, config: Config, index: int) -> No
     programs = [Program(arch, FRAMES, FORMATS[plan.pix_fmt], shown) for shown in {UPRIGHT, info.orientation}]
     others: list[KernelSource] = [MASKS]
     others += [PROPAGATION] if config.interval else []
-    plain = [source for form, source in DEPTHWISE.items() if form.pool == 1]  # the others are of networks of faces
-    others += {"torch-fp16": plain, "torch-instances": [INSTANCES]}.get(infer, [])
+    layers = [STEM, *(source for form, source in DEPTHWISE.items() if form.pool == 1)]  # pools are of networks of faces
+    others += {"torch-fp16": layers, "torch-instances": [INSTANCES]}.get(infer, [])
     begin_compiling([*programs, *(Program(arch, source, FORMATS["yuv420p"]) for source in others)])

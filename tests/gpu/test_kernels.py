@@ -181,6 +181,6 @@ def test_the_package_is_built_with_what_usual_runs_ask_for(built: Path, monkeypa
             info = SimpleNamespace(orientation=shown)
             first_run.begin_kernels(plan, info, Config(interval=4), 0)  # type: ignore[arg-type]
     assert set(build_kernels.programs("90")) >= set(asked)
-    later = {STEM, *(source for form, source in DEPTHWISE.items() if form.pool > 1)}  # networks of faces ask for them
+    later = {source for form, source in DEPTHWISE.items() if form.pool > 1}  # networks of faces ask for it
     assert {program.source for program in asked} == set(NAMES) - {CLIPS} - later
     assert {program.source for program in build_kernels.programs("90")} >= later

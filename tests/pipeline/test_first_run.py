@@ -22,7 +22,7 @@ def test_the_programs_of_a_run(interval: int, monkeypatch: pytest.MonkeyPatch) -
     kernels = pytest.importorskip("segmentation.gpu.kernels", reason="cuda-core is not installed")
     from segmentation.interval.kernels import PROPAGATION
     from segmentation.stages.frame_kernels import FRAMES
-    from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE
+    from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, STEM
     from segmentation.stages.masks.mask_kernels import MASKS
 
     begun: list[Any] = []
@@ -35,7 +35,7 @@ def test_the_programs_of_a_run(interval: int, monkeypatch: pytest.MonkeyPatch) -
     assert {program.orientation.turns for program in frames} == {0, video_info(rotation=90).orientation.turns}
     assert {program.layout for program in frames} == {FORMATS["yuv444p"]}
     others = {program.source for program in begun} - {FRAMES}
-    layers = {source for form, source in DEPTHWISE.items() if form.pool == 1}
+    layers = {STEM} | {source for form, source in DEPTHWISE.items() if form.pool == 1}
     assert others == {MASKS} | layers | ({PROPAGATION} if interval else set())
 
 
@@ -50,5 +50,5 @@ def test_a_first_run_says_what_it_prepares_and_a_second_one_has_it(folder: Path,
         said.append([line.partition(MARK)[2] for line in stderr.splitlines() if MARK in line])
     kernels = [line for line in said[0] if line.startswith("kernels")]
     assert kernels == [f"kernels {number} of {len(kernels)}" for number in range(1, len(kernels) + 1)]
-    assert len(kernels) == 7 and said[1] == []
-    assert len([path for path in (folder / "kernels").rglob("*") if path.is_file() and path.stat().st_size > 9999]) == 7
+    assert len(kernels) == 8 and said[1] == []
+    assert len([path for path in (folder / "kernels").rglob("*") if path.is_file() and path.stat().st_size > 9999]) == 8

@@ -80,7 +80,7 @@ class CompositeStep:
         return EncodingBatch(finished=finished, copied=copied, frames=deque(frames))
 
     def _composed(self, batch: MaskedBatch) -> tuple[list[FrameBatch], MaskedBatch]:
-        """Returns the frames of each output, and the batch with the masks that the first of them shows."""
+        """Returns the frames of each output, and the batch with the masks of the first of them."""
         composed: list[FrameBatch] = []
         shown = batch
         if self._config.video or self._lines:

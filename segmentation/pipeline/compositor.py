@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from segmentation.frames import Array, FrameBatch, MaskedBatch, Memory, Transfer, VideoInfo
 from segmentation.options.config import Config
@@ -38,18 +38,25 @@ class Compositor:
         self._outputs = outputs
         self._config, self._transfer = config, transfer
         by_color = any(effect.kind in CUTTING for effect, _ in outputs)
-        self._refine = make_refiner(memory, info, pix_fmt, config, gpu, by_color) if config.refine else None
+        self._refine = make_refiner(memory, info, pix_fmt, config, gpu, by_color=by_color) if config.refine else None
 
     def __call__(self, batch: MaskedBatch) -> tuple[list[FrameBatch], MaskedBatch]:
-        """The frames of each output, and the batch with the masks that the first of them shows."""
+        """The frames of each output, and the batch with the masks of the first of them, whatever its effect.
+
+        Effects that cut the background away get edges by color. So an output is the same beside others as alone.
+        """
         made: list[FrameBatch] = []
-        shown = batch
+        shown = selected = cut = batch
         # From last to first, since the refiner on a GPU overwrites the masks before.
         for effect, postprocess in reversed(self._outputs):
             if shown is batch or self._selects:
-                shown = self._refined(self._selected(batch, effect))
-            if postprocess is not None:
-                made.insert(0, postprocess(shown))
+                selected = self._selected(batch, effect)
+                shown = cut = self._refined(selected)
+            if postprocess is None:
+                continue
+            if effect.kind in CUTTING and cut is shown:
+                cut = self._drawn_by_color(selected, shown)
+            made.insert(0, postprocess(cut if effect.kind in CUTTING else shown))
         return made, shown
 
     @property
@@ -64,13 +71,26 @@ class Compositor:
     def _refined(self, batch: MaskedBatch) -> MaskedBatch:
         return batch if self._refine is None else replace(batch, masks=self._refine(batch.frames, batch.masks))
 
+    def _drawn_by_color(self, batch: MaskedBatch, refined: MaskedBatch) -> MaskedBatch:
+        if self._refine is None:
+            return refined
+        return replace(refined, masks=self._refine.by_color(batch.frames, batch.masks, refined.masks))
+
+
+class MaskRefiner(Protocol):
+    """See `refinement.Refiner`."""
+
+    def __call__(self, batch: FrameBatch, masks: Array, /) -> Array: ...
+
+    def by_color(self, batch: FrameBatch, masks: Array, refined: Array, /) -> Array: ...
+
 
 def make_refiner(
-    memory: Memory, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu | None, by_color: bool = True
-) -> Callable[[FrameBatch, Array], Array]:
-    """Returns the refiner of masks in that memory, see `Refiner`."""
+    memory: Memory, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu | None, *, by_color: bool
+) -> MaskRefiner:
+    """Returns the refiner of masks in that memory. `by_color` says whether the method of that name will be called."""
     if gpu is None or memory == "host":
-        return Refiner(info, pix_fmt, by_color)
+        return Refiner(info, pix_fmt)
     from segmentation.stages.masks.cuda import CudaRefiner  # needs PyTorch
 
     return CudaRefiner(info, pix_fmt, config, gpu, by_color)

@@ -37,7 +37,9 @@ class MaskStages:
         with gpu_errors(), ExitStack() as building:
             self.transfer = make_transfer(self.gpu, info, pix_fmt, opened.batch_size)
             self.plan, self.masks = make_network_masks(resources, opened, pix_fmt, self.transfer, building)
-            self._refine = make_refiner(self.masks.memory, info, pix_fmt, config, self.gpu) if config.refine else None
+            memory = self.masks.memory
+            refiner = make_refiner(memory, info, pix_fmt, config, self.gpu, by_color=True) if config.refine else None
+            self._refine = refiner
             self._exits = building.pop_all()
 
     def __enter__(self) -> MaskStages:
@@ -54,7 +56,8 @@ class MaskStages:
             keeping = self.config.keep is not None
             batch = with_selected_masks(batch, KEPT, self.config.threshold, self.transfer, keeping=keeping)
             if self._refine is not None:
-                batch = replace(batch, masks=self._refine(batch.frames, batch.masks))
+                refined = self._refine(batch.frames, batch.masks)
+                batch = replace(batch, masks=self._refine.by_color(batch.frames, batch.masks, refined))
             return batch.to("host", self.transfer)
 
 

@@ -48,18 +48,15 @@ class Refined:
     def __init__(self, info: VideoInfo) -> None:
         self._color = info.color
         self._alpha_of = quality.Enlarger(info)
-        self._refiners = {
-            "luma": Refiner(info, quality.PIX_FMT),
-            "color": Refiner(info, quality.PIX_FMT, by_color=True),
-        }
+        self._refine = Refiner(info, quality.PIX_FMT)
         self._stage = OpenCVPostprocessor(info, quality.PIX_FMT, Effect.parse("color:#00b140"), Config(), None)
 
     def __call__(
         self, batch: FrameBatch, mask: NDArray[np.float32]
     ) -> tuple[dict[str, measures.Alpha], dict[str, NDArray[np.float32]]]:
         alphas, made = {}, {}
-        for name, refiner in self._refiners.items():
-            refined = refiner(batch, mask[None])
+        luma = self._refine(batch, mask[None])
+        for name, refined in {"luma": luma, "color": self._refine.by_color(batch, mask[None], luma)}.items():
             alphas[name] = self._alpha_of(batch, refined[0])
             made[name] = self._stage(MaskedBatch(frames=batch, masks=refined)).frames[0].planes
         made["plain"] = self._blended(batch, alphas["luma"])

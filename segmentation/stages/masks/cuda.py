@@ -109,6 +109,7 @@ class _RefinementBuffers:
     guides: torch.Tensor  # (planes, N, H, W)
     sides: torch.Tensor  # (N, H, W)
     refined: torch.Tensor  # (N, H, W)
+    drawn: torch.Tensor  # (N, H, W), of the same by color
     lumas: torch.Tensor  # (1, N, h, w)
     lines: torch.Tensor  # (3, N, h, w)
     gathered: torch.Tensor  # (2, N, h, w)
@@ -120,6 +121,7 @@ class CudaRefiner:
     """A `refinement.Refiner` with CUDA tensors. The next call overwrites the masks that a call returns."""
 
     def __init__(self, info: VideoInfo, pix_fmt: str, config: Config, gpu: Gpu, by_color: bool = False) -> None:
+        """`by_color` says whether the method of that name will be called."""
         layout = FORMATS[pix_fmt]
         self._gpu = gpu
         self._count = config.batch_size or 1
@@ -149,11 +151,18 @@ class CudaRefiner:
         launch("gather_lines", boxes, b.lines, width, height, b.gathered)
         lines = (size[0], -(-size[1] // ROWS), count)
         launch("draw_edge", lines, masks, b.gathered, width, height, b.shares, b.guides[0], b.refined, *size)
-        if len(b.tables) > 1:
-            boxes = (size[0], -(-size[1] // BOX_ROWS), count)
-            launch("find_sides", boxes, b.refined, *size, b.sides)
-            launch("draw_by_color", boxes, b.sides, *b.guides, b.shares, *size, b.refined)
         return b.refined
+
+    def by_color(self, batch: FrameBatch, masks: torch.Tensor, refined: torch.Tensor) -> torch.Tensor:
+        """See `refinement.Refiner.by_color`. `refined` is what the last call has returned for `masks`."""
+        b = self._buffers
+        if b is None or refined is masks:
+            return refined
+        height, width = refined.shape[1:]
+        boxes = (width, -(-height // BOX_ROWS), len(batch))
+        self._kernels("find_sides", boxes, refined, width, height, b.sides)
+        self._kernels("draw_by_color", boxes, b.sides, *b.guides, b.shares, width, height, refined, b.drawn)
+        return b.drawn
 
     def _make_buffers(
         self, large: tuple[int, int], stored: tuple[int, int], small: tuple[int, int]
@@ -166,7 +175,7 @@ class CudaRefiner:
             across[:, 1:] /= self._peak
             with torch.cuda.stream(self._gpu.stream):
                 tables.append(tuple(torch.from_numpy(table).to(self._gpu.device) for table in (across, down)))
-        layers = [(len(tables), count, height, width), *[(count, height, width)] * 2]
+        layers = [(len(tables), count, height, width), *[(count, height, width)] * 3]
         layers += [(n, count, rows, columns) for n in (1, 3, 2)]
         shapes = (*layers, (2, count, THREADS[1], columns), (count,))
         return _RefinementBuffers(tables, *(self._gpu.empty(shape, torch.float32) for shape in shapes))

@@ -292,10 +292,11 @@ __device__ SideColor side_color(const float (&sums)[5]) {  // of the side, its t
     return color;
 }
 
-// Draws the edges of refined masks (N, height, width) by color, from the results of `find_sides`. (luma, blue, red) are
-// the guides of the three planes, `shares` (N) are those of `fit_guide`.
+// Writes refined masks (N, height, width) with their edges drawn by color, from the results of `find_sides`. (luma, blue,
+// red) are the guides of the three planes, `shares` (N) are those of `fit_guide`.
 extern "C" __global__ void draw_by_color(const float *sides, const float *luma, const float *blue, const float *red,
-                                         const float *shares, int width, int height, float *masks) {
+                                         const float *shares, int width, int height, const float *masks,
+                                         float *drawn_masks) {
     const float *colors[] = {luma, blue, red};
     const int x = blockIdx.x * blockDim.x + threadIdx.x, top = BOX_ROWS * (blockIdx.y * blockDim.y + threadIdx.y);
     const long long skip = (long long)blockIdx.z * width * height;
@@ -325,7 +326,7 @@ extern "C" __global__ void draw_by_color(const float *sides, const float *luma, 
         const float drawn = __saturatef(along / (distance + 1e-6f));
         const float clear = 2 * distance / (distance + fore.variance + back.variance + FLOOR) - 1;
         const float trust = __saturatef(clear) * (1 - fabsf(sides[at])) * fore.enough * back.enough;
-        masks[at] += shares[blockIdx.z] * trust * (drawn - masks[at]);
+        drawn_masks[at] = masks[at] + shares[blockIdx.z] * trust * (drawn - masks[at]);
     }
 }
 

@@ -38,30 +38,41 @@ Map = NDArray[np.float32]  # (h, w), or (N, h, w) of a batch
 class Refiner:
     """Calling it with frames and their masks (N, h, w), upright, in 0..1, returns larger masks that follow the frames.
 
-    Masks that are larger than the frame in either direction stay as they are. If `by_color`, edges are drawn by color
-    after that, see `color_edge.py`.
+    Masks that are larger than the frame in either direction stay as they are.
     """
 
-    def __init__(self, info: VideoInfo, pix_fmt: str, by_color: bool = False) -> None:
-        self._planes = 3 if by_color else 1
+    def __init__(self, info: VideoInfo, pix_fmt: str) -> None:
         self._orientation = info.orientation
         self._scale = np.float32(1 / ((1 << FORMATS[pix_fmt].bits) - 1))
         self._picture = info.upright_size
 
     def __call__(self, batch: FrameBatch, masks: Iterable[Map]) -> Map:
-        refined = [self._refine_one(frame, mask) for frame, mask in zip(batch.frames, masks, strict=True)]
-        return refined[0][None] if len(refined) == 1 else np.stack(refined)
+        return _stacked([self._refine_one(frame, mask) for frame, mask in zip(batch.frames, masks, strict=True)])
+
+    def by_color(self, batch: FrameBatch, masks: Iterable[Map], refined: Iterable[Map]) -> Map:
+        """Returns what a call has made of `masks` with its edges drawn by color, see `color_edge.py`."""
+        every = zip(batch.frames, masks, refined, strict=True)
+        return _stacked([self._draw_one(frame, mask, drawn) for frame, mask, drawn in every])
 
     def _refine_one(self, frame: Frame, mask: Map) -> Map:
         size = refined_size(mask.shape, self._picture)
-        if size is None:
-            return mask
-        guide, *colors = (
-            np.ascontiguousarray(self._orientation.upright(shrink(plane, self._orientation.size(*size), known)))
-            * self._scale
-            for plane, known in zip(frame.planes[: self._planes], frame.halvings, strict=False)
-        )
-        return refine(mask, guide, colors)
+        return mask if size is None else refine(mask, *self._guides(frame, size, 1))
+
+    def _draw_one(self, frame: Frame, mask: Map, refined: Map) -> Map:
+        size, share = refined_size(mask.shape, self._picture), share_of(mask)
+        return refined if size is None or not share else draw_by_color(refined, self._guides(frame, size, 3), share)
+
+    def _guides(self, frame: Frame, size: tuple[int, int], planes: int) -> list[Map]:
+        """Returns the first planes of a frame upright, in `size` (width, height) and in 0..1."""
+        stored = self._orientation.size(*size)
+        return [
+            np.ascontiguousarray(self._orientation.upright(shrink(plane, stored, known))) * self._scale
+            for plane, known in zip(frame.planes[:planes], frame.halvings, strict=False)
+        ]
+
+
+def _stacked(masks: Sequence[Map]) -> Map:
+    return masks[0][None] if len(masks) == 1 else np.stack(masks)
 
 
 def refined_size(mask: tuple[int, ...], picture: tuple[int, int]) -> tuple[int, int] | None:
@@ -76,10 +87,8 @@ def refined_size(mask: tuple[int, ...], picture: tuple[int, int]) -> tuple[int, 
     return max(width, round(scale * full_width)), max(height, round(scale * full_height))
 
 
-def refine(mask: Map, guide: Map, colors: Sequence[Map] = ()) -> Map:
+def refine(mask: Map, guide: Map) -> Map:
     """Returns a mask (h, w) at the size of `guide` (H, W), which is the luma of the same picture in 0..1, no smaller.
-
-    With `colors`, its chroma at that size, the result is then drawn by color as far as `share`.
 
     With y the guide at the mask's size, E the mean over a box, and sizes changed bilinearly between the centers of
     pixels:
@@ -87,13 +96,9 @@ def refine(mask: Map, guide: Map, colors: Sequence[Map] = ()) -> Map:
         c = E(y m) - E(y) E(m),  a = c / (E(y^2) - E(y)^2 + EPSILON),  b = E(m) - a E(y)
         u = 1 / (E(m^2) - E(m)^2 - a c + MISFIT)
         drawn = up(E(u a) / E(u)) * guide + up(E(u b) / E(u))
-        share = clip((DOUBT[1] - mean(1 - 2 |m - 1/2|)) / (DOUBT[1] - DOUBT[0]), 0, 1)
-                * clip((mean(m) - SMALL[0]) / (SMALL[1] - SMALL[0]), 0, 1)
-        result = clip(up(m) + share * (drawn - up(m)), 0, 1)
+        result = clip(up(m) + share_of(m) * (drawn - up(m)), 0, 1)
     """
-    doubt = 1 - 2 * float(np.abs(mask - np.float32(0.5)).mean())
-    share = min(max((DOUBT[1] - doubt) / (DOUBT[1] - DOUBT[0]), 0.0), 1.0)
-    share *= min(max((float(mask.mean()) - SMALL[0]) / (SMALL[1] - SMALL[0]), 0.0), 1.0)
+    share = share_of(mask)
     if share == 0:
         return _resized(mask, guide.shape)
     a, b = _lines(mask, _resized(guide, mask.shape))
@@ -102,8 +107,18 @@ def refine(mask: Map, guide: Map, colors: Sequence[Map] = ()) -> Map:
     drawn += _resized(b, guide.shape)
     if share < 1:
         drawn = cv2.addWeighted(drawn, share, _resized(mask, guide.shape), 1 - share, 0, dst=drawn)  # type: ignore[assignment]
-    np.clip(drawn, 0, 1, out=drawn)
-    return draw_by_color(drawn, (guide, *colors), share) if colors else drawn
+    return np.clip(drawn, 0, 1, out=drawn)
+
+
+def share_of(mask: Map) -> float:
+    """Returns how far a mask m (h, w) is refined, in 0..1: one in doubt, or of somebody small, less.
+
+    share = clip((DOUBT[1] - mean(1 - 2 |m - 1/2|)) / (DOUBT[1] - DOUBT[0]), 0, 1)
+            * clip((mean(m) - SMALL[0]) / (SMALL[1] - SMALL[0]), 0, 1)
+    """
+    doubt = 1 - 2 * float(np.abs(mask - np.float32(0.5)).mean())
+    share = min(max((DOUBT[1] - doubt) / (DOUBT[1] - DOUBT[0]), 0.0), 1.0)
+    return share * min(max((float(mask.mean()) - SMALL[0]) / (SMALL[1] - SMALL[0]), 0.0), 1.0)
 
 
 def _lines(mask: Map, luma: Map) -> tuple[Map, Map]:

@@ -1,5 +1,7 @@
 """Where the background is cut away, edges are drawn by color: they keep nothing of it."""
 
+from typing import Any
+
 import cv2
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ from drawn import batch_of, disk, make_info
 from numpy.typing import NDArray
 
 from segmentation import Config
-from segmentation.frames import Color, HostTransfer, MaskedBatch
+from segmentation.frames import Color, FrameBatch, HostTransfer, MaskedBatch
 from segmentation.options.effect import Effect
 from segmentation.pipeline.compositor import Compositor
 from segmentation.stages.masks.color_edge import COLORS, ENOUGH, FLOOR, NEAR, SURE, draw_by_color
@@ -77,16 +79,27 @@ def test_the_formula() -> None:
     assert draw_by_color(mask, colors, 1) == pytest.approx(mask + trust * (drawn - mask), abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("effects", "by_color"),
-    [(("color:red",), True), (("mask",), True), (("blur", "cutout"), True), (("blur", "overlay"), False)],
-)
-def test_outputs_get_it_where_an_effect_cuts_the_background_away(effects: tuple[str, ...], by_color: bool) -> None:
+class Keeping:
+    """A postprocessor that keeps the masks which it is given."""
+
+    def __call__(self, batch: MaskedBatch) -> FrameBatch:
+        self.masks = np.array(batch.masks)
+        return batch.frames
+
+
+@pytest.mark.parametrize("effects", [("color:red",), ("mask",), ("blur", "cutout"), ("cutout", "blur", "image:a.png")])
+def test_outputs_get_it_where_their_effect_cuts_the_background_away(effects: tuple[str, ...]) -> None:
+    """Each as if it were alone; the masks that results state are the same with every effect."""
     planes = mixed(disk((360, 640), 0.3), (100, 90, 160), (100, 160, 90))
     y, u, v = (plane.astype(np.uint8) for plane in (planes[0], planes[1][::2, ::2], planes[2][::2, ::2]))
-    info, outputs = make_info(640, 360, Color(), 0), [(Effect.parse(effect), None) for effect in effects]
+    info = make_info(640, 360, Color(), 0)
+    outputs: list[Any] = [(Effect.parse(effect), Keeping()) for effect in effects]
     compositor = Compositor(outputs, "host", info, "yuv420p", Config(), None, HostTransfer())
     batch, masks = batch_of((y, u, v)), cv2.GaussianBlur(disk((192, 336), 0.305), (0, 0), 1.5)[None]
     _, shown = compositor(MaskedBatch(frames=batch, masks=masks))
-    drawn, other = (Refiner(info, "yuv420p", color)(batch, masks) for color in (by_color, not by_color))
-    assert np.array_equal(np.asarray(shown.masks), drawn) and np.abs(drawn - other).max() > 0.3
+    refiner = Refiner(info, "yuv420p")
+    plain = refiner(batch, masks)
+    drawn = refiner.by_color(batch, masks, plain)
+    assert np.array_equal(np.asarray(shown.masks), plain) and np.abs(drawn - plain).max() > 0.3
+    for effect, keeping in outputs:
+        assert np.array_equal(keeping.masks, plain if effect.kind == "blur" else drawn)

@@ -16,7 +16,7 @@ from segmentation.frames.sinks import FinishedBatch
 from segmentation.gpu.errors import gpu_errors
 from segmentation.live.card import with_card
 from segmentation.options.config import Config
-from segmentation.pipeline.compositor import Compositor
+from segmentation.pipeline.compositor import Composed, Compositor
 from segmentation.pipeline.fail_closed import FailClosed
 from segmentation.pipeline.opened_run import OpenedRun
 from segmentation.pipeline.outputs import EncodingBatch, Outputs
@@ -67,40 +67,41 @@ class CompositeStep:
                     levels, masks = self._quantize(batch.masks)
                     batch = replace(batch, masks=masks)  # the composite shows the masks that are saved
             with self._turn.of(self._compositor):
-                composed, shown = self._composed(batch)
-                looked_at = transfer.frames(composed[0], "host", wait=False) if self._is_looked_at else None
-                finished = self._finished(batch, shown, levels)
+                composed = self._composed(batch)
+                looked_at = transfer.frames(composed.made[0], "host", wait=False) if self._is_looked_at else None
+                finished = self._finished(batch, composed, levels)
                 copied = None if self._gpu is None else self._gpu.record_event()
             if looked_at is not None:
                 self._show(looked_at)
             # The frames are in memory of their own. Page-locked memory takes time, which other runs need not wait for.
-            frames = [output.for_encoder(made, transfer) for made, output in zip(composed, self._outputs, strict=True)]
+            frames = [
+                output.for_encoder(made, transfer) for made, output in zip(composed.made, self._outputs, strict=True)
+            ]
             if any(made.memory == "host" and made.ready is not None for made in frames):
                 copied = None  # frames are copied after the arrays, and the encoder waits for them
         return EncodingBatch(finished=finished, copied=copied, frames=deque(frames))
 
-    def _composed(self, batch: MaskedBatch) -> tuple[list[FrameBatch], MaskedBatch]:
-        """Returns the frames of each output, and the batch with the masks of the first of them."""
-        composed: list[FrameBatch] = []
-        shown = batch
-        if self._config.video or self._lines:
-            moved = batch.to(self._compositor.memory, self._transfer)
-            composed, shown = self._clock.stage("postprocess", batch.frames, self._compositor, moved)
-        if (card := batch.frames.card) is not None:
-            shows = [output.shows_cards for output in self._outputs]
-            composed = [with_card(made, card) if so else made for made, so in zip(composed, shows, strict=True)]
-        return composed, shown
+    def _composed(self, batch: MaskedBatch) -> Composed:
+        if not (self._config.video or self._lines):
+            return Composed([], batch, batch)
+        moved = batch.to(self._compositor.memory, self._transfer)
+        composed = self._clock.stage("postprocess", batch.frames, self._compositor, moved)
+        if (card := batch.frames.card) is None:
+            return composed
+        every = zip(composed.made, self._outputs, strict=True)
+        return composed._replace(made=[with_card(made, card) if one.shows_cards else made for made, one in every])
 
-    def _finished(self, batch: MaskedBatch, shown: MaskedBatch, levels: Array | None) -> FinishedBatch:
+    def _finished(self, batch: MaskedBatch, composed: Composed, levels: Array | None) -> FinishedBatch:
         """Returns what sinks take. The GPU may still be copying it."""
         verify, count = self._config.verify, len(batch)
         return FinishedBatch(
             frames=batch.frames.without_pictures(),
             found=batch.found,
             unknown=batch.unknown,
-            masks=self._on_host(shown.masks if self._lines or verify else None, count),
+            masks=self._on_host(composed.refined.masks if self._lines else None, count),
+            shown=self._on_host(composed.shown.masks if verify else None, count),
             levels=self._on_host(levels, count),
-            class_map=self._on_host(shown.class_map if self._lines else None, count),
+            class_map=self._on_host(composed.refined.class_map if self._lines else None, count),
             instances=self._instances_read(batch),
             shots=batch.shots,
             bare=batch.bare,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from segmentation.frames import Array, FrameBatch, MaskedBatch, Memory, Transfer, VideoInfo
 from segmentation.options.config import Config
@@ -15,6 +15,14 @@ from segmentation.tracking.selected_masks import with_selected_masks
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
+
+
+class Composed(NamedTuple):
+    """What a batch has become."""
+
+    made: list[FrameBatch]  # the frames of each output
+    refined: MaskedBatch  # the masks that results state: those of the first output, whatever its effect
+    shown: MaskedBatch  # the masks that the first output shows
 
 
 class Compositor:
@@ -40,11 +48,8 @@ class Compositor:
         by_color = any(effect.kind in CUTTING for effect, _ in outputs)
         self._refine = make_refiner(memory, info, pix_fmt, config, gpu, by_color=by_color) if config.refine else None
 
-    def __call__(self, batch: MaskedBatch) -> tuple[list[FrameBatch], MaskedBatch]:
-        """The frames of each output, and the batch with the masks of the first of them, whatever its effect.
-
-        Effects that cut the background away get edges by color. So an output is the same beside others as alone.
-        """
+    def __call__(self, batch: MaskedBatch) -> Composed:
+        """Effects that cut the background away get edges by color, each as if its output were alone."""
         made: list[FrameBatch] = []
         shown = selected = cut = batch
         # From last to first, since the refiner on a GPU overwrites the masks before.
@@ -57,7 +62,7 @@ class Compositor:
             if effect.kind in CUTTING and cut is shown:
                 cut = self._drawn_by_color(selected, shown)
             made.insert(0, postprocess(cut if effect.kind in CUTTING else shown))
-        return made, shown
+        return Composed(made, shown, cut if self._outputs[0][0].kind in CUTTING else shown)
 
     @property
     def _selects(self) -> bool:

@@ -137,11 +137,11 @@ class PieceSink(Sink):
     def _add_notes(self, piece: PieceWriter, batch: FinishedBatch, *, first: bool) -> None:
         """Adds what the check of the output needs: thumbnails, and of the first frame the pixels that are kept."""
         if batch.thumbnails is not None:
-            assert batch.masks is not None
+            assert batch.shown is not None
             small = rounded(batch.thumbnails, piece.index.pix_fmt)
             piece.index.thumbnails += [piece.add(row.tobytes()) for row in small]
             if first:
-                (height, width), bits = self._keep(batch.masks[0])
+                (height, width), bits = self._keep(batch.shown[0])
                 piece.index.kept = height, width, piece.add(bits)
 
     def _complete_before(self, number: int) -> None:

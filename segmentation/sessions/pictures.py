@@ -140,9 +140,9 @@ class Pictures:
                         masked if config.anonymize is None else cover_picture(masked, config, stages.transfer)
                     )
                     moved = masked.to(compositor.memory, stages.transfer)
-                    made, shown = stages.clock.stage("postprocess", moved.frames, compositor, moved)
-                    on_host = shown.to("host", stages.transfer)
-                    return [stages.transfer.frames(frames, "host") for frames in made], on_host
+                    composed = stages.clock.stage("postprocess", moved.frames, compositor, moved)
+                    on_host = composed.refined.to("host", stages.transfer)
+                    return [stages.transfer.frames(frames, "host") for frames in composed.made], on_host
 
             covers = FailClosed(stages.config, info, stages.transfer, stages.masks.memory, stages.gpu)
             if mask is None:

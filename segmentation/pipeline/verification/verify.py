@@ -99,9 +99,9 @@ class OutputVerifier(Sink):
 
     def write(self, batch: FinishedBatch) -> None:
         """Notes the frames of one batch."""
-        assert batch.masks is not None and batch.thumbnails is not None
+        assert batch.shown is not None and batch.thumbnails is not None
         noted = rounded(batch.thumbnails, self._pix_fmt)
-        for frame, mask, small in zip(batch.frames.frames, batch.masks, noted, strict=True):
+        for frame, mask, small in zip(batch.frames.frames, batch.shown, noted, strict=True):
             wanted = self._compares and len(self._ticks) % self._stride == 0
             self.note(frame.pts, small, self._keep(mask) if wanted else None)
 

@@ -96,10 +96,11 @@ def test_outputs_get_it_where_their_effect_cuts_the_background_away(effects: tup
     outputs: list[Any] = [(Effect.parse(effect), Keeping()) for effect in effects]
     compositor = Compositor(outputs, "host", info, "yuv420p", Config(), None, HostTransfer())
     batch, masks = batch_of((y, u, v)), cv2.GaussianBlur(disk((192, 336), 0.305), (0, 0), 1.5)[None]
-    _, shown = compositor(MaskedBatch(frames=batch, masks=masks))
+    composed = compositor(MaskedBatch(frames=batch, masks=masks))
     refiner = Refiner(info, "yuv420p")
     plain = refiner(batch, masks)
     drawn = refiner.by_color(batch, masks, plain)
-    assert np.array_equal(np.asarray(shown.masks), plain) and np.abs(drawn - plain).max() > 0.3
+    assert np.array_equal(np.asarray(composed.refined.masks), plain) and np.abs(drawn - plain).max() > 0.3
+    assert np.array_equal(np.asarray(composed.shown.masks), outputs[0][1].masks)
     for effect, keeping in outputs:
         assert np.array_equal(keeping.masks, plain if effect.kind == "blur" else drawn)

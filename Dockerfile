@@ -68,5 +68,7 @@ ENV SEGMENTATION_ENGINES=/cache XDG_CACHE_HOME=/cache HOME=/cache PYTHONSAFEPATH
 RUN mkdir -m 1777 /cache && mkdir /videos && chown 1000:1000 /videos
 USER 1000:1000
 WORKDIR /videos
+# No HEALTHCHECK and no init: most commands end by themselves and answer nobody. deploy/compose.yaml has both for those
+# that go on.
 ENTRYPOINT ["python", "-m", "segmentation"]
 CMD ["--help"]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Composed(NamedTuple):
-    """What a batch has become."""
+    """The frames that a batch has become, and the masks for it."""
 
     made: list[FrameBatch]  # the frames of each output
     refined: MaskedBatch  # the masks that results state: those of the first output, whatever its effect
@@ -49,7 +49,7 @@ class Compositor:
         self._refine = make_refiner(memory, info, pix_fmt, config, gpu, by_color=by_color) if config.refine else None
 
     def __call__(self, batch: MaskedBatch) -> Composed:
-        """Effects that cut the background away get edges by color, each as if its output were alone."""
+        """Composites a batch. Effects that cut the background away get edges by color, as if each output were alone."""
         made: list[FrameBatch] = []
         shown = selected = cut = batch
         # From last to first, since the refiner on a GPU overwrites the masks before.

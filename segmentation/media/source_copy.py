@@ -139,7 +139,7 @@ def adts_of(packet: Packet[Stream]) -> tuple[int, int] | None:
 
     `None` for packets without such a header.
     """
-    if packet.stream.codec_context.name != "aac" or packet.size < _ADTS:
+    if packet.stream.type != "audio" or packet.stream.codec_context.name != "aac" or packet.size < _ADTS:
         return None
     head = bytes(memoryview(packet)[:_ADTS])
     if head[0] != 0xFF or head[1] & 0xF6 != 0xF0 or head[2] >> 2 & 15 >= len(_RATES):

@@ -59,6 +59,25 @@ def crc(data: bytes) -> bytes:
     return value.to_bytes(4, "big")
 
 
+def test_a_stream_of_data_is_copied_where_the_format_holds_it(tmp_path: Path) -> None:
+    """As cameras record their place and movement: FFmpeg has no codec for it."""
+    silent, clip = Synthetic(codec="libx264").write(tmp_path / "silent.mkv"), tmp_path / "clip.ts"
+    with av.open(str(silent)) as source, av.open(str(clip), "w") as container:
+        video, data = container.add_stream_from_template(source.streams.video[0]), container.add_data_stream("klv")
+        for packet in source.demux(source.streams.video[0]):
+            if packet.size:
+                packet.stream = video
+                container.mux(packet)
+        for number in range(25):
+            place = av.Packet(bytes([number] * 24))
+            place.stream, place.pts, place.dts = data, number, number
+            place.time_base = Fraction(1, 25)
+            container.mux(place)
+    segment(clip, tmp_path / "a.mov", mode="baseline", verify=True)
+    copied = [packet.data for packet in packets(tmp_path / "a.mov", "data")]
+    assert copied == [packet.data for packet in packets(clip, "data")][:24]  # the last one has no length
+
+
 @pytest.mark.parametrize("frames", [0, 3])
 def test_a_gap_that_an_mp4_cannot_state_is_refused_and_others_hold_it(frames: int, tmp_path: Path) -> None:
     """As a gap of the pictures in decoding order, or of one from when it is shown."""

@@ -29,7 +29,7 @@ class LocalWorkers(SupervisedPool[LinkedProcess]):
     """See `WorkerPool`: processes, forked from one that has imported what they need."""
 
     def __init__(self, number: int | None, config: Config) -> None:
-        """`number` of workers; by default one a GPU, or one for each `CORES_OF__WORKER` cores where there is none.
+        """`number` of workers; by default one a GPU, or one for each `CORES_OF_WORKER` cores where there is none.
 
         Raises `BackendError` where no process can be started.
         """

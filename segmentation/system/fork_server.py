@@ -179,7 +179,14 @@ def main(descriptor: int, module: str) -> None:
         status, *others = descriptors
         libraries, environment = pickle.loads(request)
         _import(*libraries)
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as exc:  # others go on; `status`, which is closed, says that this one is not there
+            with suppress(OSError):
+                os.write(others[1], f"no process can be forked ({exc.strerror})\n".encode())
+            for one in descriptors:
+                os.close(one)
+            continue
         if not pid:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)

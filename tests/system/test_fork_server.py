@@ -90,6 +90,29 @@ def test_it_does_not_outlive_a_server_that_is_killed(server: ForkServer) -> None
     assert again.describe_death(TIMEOUT) == "has ended with code 0 (at first hello)" and server.pid != killed
 
 
+def test_where_none_can_be_forked_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a container may have no more processes."""
+    refusing = """
+        fork, left = os.fork, iter([True, False])
+        os.fork = lambda: fork() if next(left) else fork_refused()
+
+        def fork_refused():
+            os.fork = fork
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+    """
+    (tmp_path / "refusing.py").write_text(textwrap.dedent(MODULE) + textwrap.dedent(refusing))
+    monkeypatch.syspath_prepend(tmp_path)
+    server = ForkServer("refusing")
+    theirs, ours = os.pipe()
+    first, second, third = (ChildProcess("refusing", *given, quiet=True, fork=server) for given in ((theirs,), (), ()))
+    assert "(no process can be forked (Resource temporarily unavailable))" in second.describe_death(TIMEOUT)
+    assert third.describe_death(TIMEOUT).startswith("has ended with code 0") and first.is_alive()
+    os.close(theirs)
+    os.close(ours)
+    assert first.describe_death(TIMEOUT).startswith("has ended with code 0")
+    server.close()
+
+
 def test_one_that_was_started_early_is_taken_once() -> None:
     ForkServer.start_early("json")
     assert ForkServer._early is not None

@@ -134,12 +134,17 @@ def leave_out_pictures(inputs: Inputs, config: Config) -> None:
     """
     if (row := of_videos_alone(config)) is None:
         return
-    pictures = [one for one in inputs.sources if _is_still(one.source.text)]
-    names = [one.source.text for one in pictures]
-    if pictures and len(pictures) == len(inputs.sources):
+    names: list[str] = []
+    others: list[FoundInput] = []
+    for one in inputs.sources:
+        if _is_still(one.source.text):
+            names.append(one.source.text)
+        else:
+            others.append(one)
+    if names and not others:
         count = "" if len(names) == 1 else f" ({len(names)} of {len(names)} inputs are pictures)"
         raise ConfigError(f"{names[0]}: {refused_for_pictures(config)}{count}")
-    inputs.sources = [one for one in inputs.sources if one not in pictures]
+    inputs.sources = others
     inputs.pictures, inputs.of_videos = names, row.flag
 
 

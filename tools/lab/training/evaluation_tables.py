@@ -86,12 +86,12 @@ def shown(name: str) -> str:
     return name.removesuffix("__00000")
 
 
-def write_card(path: Path, text: str) -> None:
+def write_card(path: Path, text: str, markers: tuple[str, str] = MARKERS) -> None:
     """Replaces what stands between the markers of a Markdown file."""
-    before, begin, rest = path.read_text(encoding="utf-8").partition(MARKERS[0])
-    _, end, after = rest.partition(MARKERS[1])
+    before, begin, rest = path.read_text(encoding="utf-8").partition(markers[0])
+    _, end, after = rest.partition(markers[1])
     if not begin or not end:
-        raise SystemExit(f"{path}: {MARKERS[0]} and {MARKERS[1]} are needed, between which the figures go")
+        raise SystemExit(f"{path}: {markers[0]} and {markers[1]} are needed, between which the figures go")
     path.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
 
 

@@ -8,7 +8,7 @@
 
 An item is a file's name and the number of its frame, `name__00000`, as below `tools/lab/training/truth`. A mask is a
 PNG of at most 384 pixels on the longer side: 255 is a person, 0 is not, 128 can't be told or need not be and counts for
-nothing. `truth.tsv` holds, for each, the file, the frame and its kinds.
+nothing. `truth.tsv` holds, for each, the file, the frame and its kinds. `truth/clips` is for `evaluate_clips.py`.
 """
 
 import argparse

@@ -8,7 +8,7 @@ import re
 import socket
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import av
 import av.error
@@ -50,6 +50,8 @@ class PushMuxer(StreamMuxer):
     A connection that is lost is made again, with the pauses of `Access.reconnect`; without these its loss is an error.
     Frames are left out, and counted, until the new connection gets a keyframe.
     """
+
+    _proposals: ClassVar[dict[str, str]] = {}  # an address has one format
 
     def _begin(self) -> OutputContainer:
         """Opens a file in memory that gets a header alone: its streams are the encoder's, and models of those sent."""
@@ -147,6 +149,9 @@ class PushMuxer(StreamMuxer):
         if self._address.scheme == "rtmp" and self.codec != "h264":
             raise OutputError(f"{self.target}: RTMP takes h264, not {self.codec}")
         super()._prepare(overwrite, option)
+
+    def _kind_of_output(self) -> str:
+        return self._address.scheme
 
     def _can_hold(self, stream: Stream) -> bool:
         scheme = self._address.scheme

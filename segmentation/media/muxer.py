@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import av
 import av.error
@@ -47,7 +47,6 @@ _TOGETHER = ("matroska", "webm")  # formats that take packets of sound with equa
 _LONGEST_MP4 = (1 << 31) - 1  # ticks from one packet to the next, in FFmpeg's movenc.c
 _NAMELESS = {"language", "handler_name", "vendor_id", "timecode"}  # tags that say nothing of what is shown
 _OWN_TAGS = {"encoder", "major_brand", "minor_version", "compatible_brands", "duration"}
-_OTHERS = {".mkv": "matroska", ".mov": "mov", ".avi": "avi"}  # formats to propose for streams that have to be left out
 _MP4 = ("mp4", "mov")  # FFmpeg's muxers
 _MATROSKA_STATISTICS = ("BPS", "NUMBER_OF_", "_STATISTICS", "DURATION")
 
@@ -67,6 +66,8 @@ class Muxer:
     output can't be written.
     """
 
+    # What to name for FFmpeg's formats, where streams have to be left out.
+    _proposals: ClassVar[dict[str, str]] = {".mkv files": "matroska", ".mov files": "mov", ".avi files": "avi"}
     _file: PendingFile
     parts: tuple[str, ...] = ()  # files that follow each other in the place of `target`
     cuts: Cuts | None = None  # at which the encoder has to begin segments, whatever this machine has of cores
@@ -258,10 +259,10 @@ class Muxer:
         elif _is_chapters(stream, source) or self._is_timecode(stream):
             pass  # FFmpeg writes these anew, from the chapters and the video's metadata
         elif not self._can_hold(stream):
-            holds = (suffix for suffix, name in _OTHERS.items() if format_holds(name, stream, io.BytesIO()))
+            holds = (what for what, name in self._proposals.items() if format_holds(name, stream, self._trial()))
             other = next(holds, None)
-            advice = f"; {other} files can" if other is not None else ""
-            log.warning(left_out + "%s files can't hold it%s", *which, self.target.suffix, advice)
+            advice = f"; {other} can" if other is not None else ""
+            log.warning(left_out + "%s can't hold it%s", *which, self._kind_of_output(), advice)
         else:
             copy = self.container.add_stream_from_template(stream)
             copy.metadata.update(self._tags_of(stream))
@@ -426,6 +427,9 @@ class Muxer:
         form = self.container.format.name
         codec = stream.codec_context.codec.canonical_name if stream.codec_context else ""
         return has_type(form, self.target.suffix, codec) and format_holds(form, stream, self._trial())
+
+    def _kind_of_output(self) -> str:
+        return f"{self.target.suffix} files"
 
     def _trial(self) -> io.BytesIO:
         """Returns a file in memory that can be sought if the output can."""

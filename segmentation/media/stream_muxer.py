@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 from contextlib import suppress
+from typing import ClassVar
 
 import av
 from av.container import OutputContainer
@@ -34,6 +35,8 @@ _OPTIONS_OF = {
 class StreamMuxer(Muxer):
     """See `Muxer`. What was written before an error stays written."""
 
+    _proposals: ClassVar[dict[str, str]] = {f"--format {name}": name for name in ("matroska", "mpegts", "nut")}
+
     def __init__(self, stream: OutputStream, info: VideoInfo, config: Config, option: str = "-o") -> None:
         self._stream = stream
         super().__init__(stream, info, config, option)
@@ -52,6 +55,9 @@ class StreamMuxer(Muxer):
 
     def _can_hold(self, stream: Stream) -> bool:
         return self._stream.format not in UNCOMPRESSED and super()._can_hold(stream)
+
+    def _kind_of_output(self) -> str:
+        return f"{self._stream.format} in a pipe"
 
     def _trial(self) -> io.BytesIO:
         return _Unseekable()  # where Matroska takes AAC of MPEG-TS only with a header that MPEG-TS lacks

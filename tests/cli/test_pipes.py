@@ -61,7 +61,8 @@ def test_sound_without_a_header(container: str, streams: int, tmp_path: Path) ->
     made = piped(SAMPLE, "-", "-o", "-", "--format", "mpegts", *FEW)
     (tmp_path / "in.ts").write_bytes(made.stdout)
     done = piped(tmp_path / "in.ts", "-", "-o", "-", "--format", container)
-    assert (b"stream 1 (audio aac) is left out" in done.stderr) == (streams == 1)
+    line = b"stream 1 (audio aac) is left out: matroska in a pipe can't hold it; --format mpegts can\n"
+    assert (line in done.stderr) == (b"left out" in done.stderr) == (streams == 1)
     (tmp_path / "out").write_bytes(done.stdout)
     with av.open(str(tmp_path / "out")) as video:
         assert len(video.streams) == streams

@@ -50,8 +50,8 @@ class _MapEntry(NamedTuple):
 class JoinedTs(io.RawIOBase):
     """Reads a file as it is, but for MPEG-TS of one program: streams of later program maps get the first one's PIDs.
 
-    Lengths and places stay. A stream that the first map has none for keeps its PID, unless that is taken. Maps that go
-    on in a second packet are left as they are.
+    Lengths and places stay. A stream that the first map has none for keeps its PID, unless that is taken: FFmpeg would
+    take one of another codec for the first one, damaged. Maps that go on in a second packet are left as they are.
     """
 
     def __init__(self, file: _File) -> None:
@@ -150,18 +150,22 @@ class JoinedTs(io.RawIOBase):
         if not self._map:
             self._map = section
         first, streams = {stream.pid: stream.kind for stream in _streams(self._map)}, _streams(section)
-        own = {stream.pid for stream in streams if first.get(stream.pid) == stream.kind}
-        left = {pid: kind for pid, kind in first.items() if pid not in own}
+        read = {stream.pid: stream.pid for stream in streams if first.get(stream.pid) == stream.kind}
+        left = {pid: kind for pid, kind in first.items() if pid not in read}
+        others = [stream for stream in streams if stream.pid not in read]
+        for stream in others:
+            if (pid := next((pid for pid, kind in left.items() if kind == stream.kind), None)) is not None:
+                read[stream.pid] = pid
+                del left[pid]
         used = {_only_program(self._association), *first}
         free = (pid for pid in range(_NULL - 1, 0, -1) if pid not in used.union(stream.pid for stream in streams))
         changed = bytearray(section)
         changed[3:5] = self._map[3:5]
         for stream in streams:
-            pid = stream.pid
-            if pid not in own:
-                pid = next((pid for pid, kind in left.items() if kind == stream.kind), pid)
-                pid = next(free) if left.pop(pid, None) is None and pid in used else pid
-            self._pids[stream.pid] = pid
+            if stream.pid not in read:
+                kept = stream.pid not in used or left.get(stream.pid, b"")[:1] == stream.kind[:1]  # other descriptors
+                read[stream.pid] = stream.pid if kept else next(free)
+            pid = self._pids[stream.pid] = read[stream.pid]
             changed[stream.at + 1 : stream.at + 3] = (0xE000 | pid).to_bytes(2, "big")
         changed[-_CRC:] = _crc(bytes(changed[:-_CRC]))
         return bytes(changed)

@@ -29,12 +29,14 @@ OTHERS: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 
-def remuxed(source: Path, order: str, options: dict[str, str]) -> bytes:
+def remuxed(source: Path, order: str, options: dict[str, str], language: str = "") -> bytes:
     """Returns the streams of a file, by the first letters of their kinds, as MPEG-TS with these options."""
     target = io.BytesIO()
     with av.open(str(source)) as read, av.open(target, "w", format="mpegts", container_options=options) as out:
         streams = {s.index: s for letter in order for s in read.streams if s.type.startswith(letter)}
         to = {index: out.add_stream_from_template(stream) for index, stream in streams.items()}  # type: ignore[type-var]
+        for stream in to.values():
+            stream.metadata["language"] = language
         for packet in read.demux(*streams.values()):
             if packet.dts is not None:
                 packet.stream = to[packet.stream_index]
@@ -77,13 +79,27 @@ def test_parts_are_read_as_one(names: Sequence[str], recording: Path, tmp_path: 
         assert read(source) == {kind: packets * (1 + len(names)) for kind, packets in once.items()}
 
 
-def test_a_stream_that_the_first_part_lacks_is_one_of_its_own(recording: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("orders", [("va", "av"), ("va", "va"), ("av", "va")])
+def test_a_stream_that_the_first_part_lacks_is_one_of_its_own(
+    orders: tuple[str, str], recording: Path, tmp_path: Path
+) -> None:
     video = Synthetic(codec="mpeg2video", pts=range(20), audio="aac").write(tmp_path / "b.ts")
     path = tmp_path / "joined.ts"
-    path.write_bytes(recording.read_bytes() + remuxed(video, "av", {}))
+    path.write_bytes(remuxed(recording, orders[0], {}) + remuxed(video, orders[1], {}))
     with open_input(str(path)) as container:
         counts = Counter(packet.stream.name for packet in container.demux() if packet.size)
     assert counts == {"h264": 20, "aac": 2 * len(read(str(recording))["audio"]), "mpeg2video": 20}
+
+
+def test_sound_of_another_language_goes_on(tmp_path: Path) -> None:
+    """Opus is private data in MPEG-TS: descriptors name the codec, and beside it the language."""
+    part = Synthetic(codec="libx264", pts=range(20), audio="libopus").write(tmp_path / "a.mkv")
+    first, second = (remuxed(part, "va", {}, language) for language in ("deu", "eng"))
+    path = tmp_path / "joined.ts"
+    path.write_bytes(first)
+    once = read(str(path))
+    path.write_bytes(first + second)
+    assert read(str(path)) == {kind: 2 * packets for kind, packets in once.items()}
 
 
 @pytest.mark.parametrize("cut", first(1, [1, 187, 189, 5000]))

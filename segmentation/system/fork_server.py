@@ -22,7 +22,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from multiprocessing.connection import wait
-from typing import IO, ClassVar, NoReturn
+from typing import ClassVar, NoReturn
+from weakref import finalize
 
 from segmentation.system.child_process import ChildProcess
 from segmentation.system.imports import imported
@@ -66,7 +67,7 @@ class ForkServer:
     ) -> ForkedProcess:
         """Asks for a process, without waiting for it. `outputs` are its standard output and error. Raises `OSError`."""
         reader, writer = os.pipe()
-        process = ForkedProcess(os.fdopen(reader, "rb", buffering=0))
+        process = ForkedProcess(reader)
         try:
             request = pickle.dumps((self._libraries, environment))
             self._send(request, [writer, *outputs, *descriptors])
@@ -106,10 +107,11 @@ class _Server(ChildProcess):
 class ForkedProcess:
     """See `StartedProcess`. The server may not have come to it yet."""
 
-    def __init__(self, status: IO[bytes]) -> None:
-        """`status` is a pipe from the server, which writes the process's id and, at the end, its code."""
+    def __init__(self, status: int) -> None:
+        """`status` is of a pipe from the server, which writes the process's id and, at the end, its code."""
         self.returncode: int | None = None
         self._status = status
+        finalize(self, os.close, status)
         self._pid: int | None = None
         self._lock = threading.Lock()
 
@@ -124,8 +126,8 @@ class ForkedProcess:
     def poll(self) -> int | None:
         """Returns the code with which the process has ended, `None` while it lives."""
         with self._lock:
-            while self.returncode is None and wait([self._status.fileno()], 0):
-                data = self._status.read(_NUMBER.size)
+            while self.returncode is None and wait([self._status], 0):
+                data = os.read(self._status, _NUMBER.size)
                 if not data:  # the server has died, and nobody else would notice this process's end
                     self._kill()
                     self.returncode = -signal.SIGKILL
@@ -142,7 +144,7 @@ class ForkedProcess:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise subprocess.TimeoutExpired("forked", timeout)
-            wait([self._status.fileno()], left)
+            wait([self._status], left)
         return code
 
     def kill(self) -> None:

@@ -1,5 +1,6 @@
 """A forked process is like one that was started, and is told from one that is not there yet."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -57,6 +58,18 @@ def test_it_gets_the_descriptors_and_is_there_until_it_ends(server: ForkServer) 
     os.close(theirs)
     os.close(ours)  # no other process has it
     assert first.describe_death(TIMEOUT) == "has ended with code 0 (at first hello)"
+
+
+@pytest.mark.filterwarnings("error")
+def test_it_leaves_no_descriptor_behind(server: ForkServer) -> None:
+    before = os.listdir("/proc/self/fd")
+    for _ in range(3):
+        process = forked(server)
+        process.describe_death(TIMEOUT)
+        process.close()
+    del process
+    gc.collect()
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_a_killed_one_is_told_with_its_signal(server: ForkServer) -> None:

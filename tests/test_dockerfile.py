@@ -65,7 +65,11 @@ def test_each_install_has_its_files(tmp_path: Path) -> None:
     (wheel,) = made.glob("*.whl")
     assert wheel.name.split("-")[1] == __version__
     shutil.unpack_archive(wheel, tmp_path / "unpacked", "zip")
-    files = {path.relative_to(ROOT) for path in (ROOT / "segmentation").rglob("*") if path.suffix in (".py", ".cu")}
+    files = {
+        path.relative_to(ROOT)
+        for path in (ROOT / "segmentation").rglob("*")
+        if path.suffix in (".py", ".cu", ".cpp", ".h")
+    }
     files |= {Path("segmentation/models/person.onnx"), Path("segmentation/sessions/streams.html")}
     assert not [str(path) for path in sorted(files) if not (tmp_path / "unpacked" / path).is_file()]
 

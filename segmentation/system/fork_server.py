@@ -65,14 +65,21 @@ class ForkServer:
     def __call__(
         self, descriptors: Sequence[int], environment: Mapping[str, str], outputs: tuple[int, int]
     ) -> ForkedProcess:
-        """Asks for a process, without waiting for it. `outputs` are its standard output and error. Raises `OSError`."""
+        """Asks for a process, without waiting for it, in the folder that is the current one now.
+
+        `outputs` are its standard output and error. Raises `OSError`.
+        """
         reader, writer = os.pipe()
         process = ForkedProcess(reader)
+        folder = None
         try:
+            folder = os.open(".", os.O_PATH)
             request = pickle.dumps((self._libraries, environment))
-            self._send(request, [writer, *outputs, *descriptors])
+            self._send(request, [writer, *outputs, folder, *descriptors])
         finally:
             os.close(writer)
+            if folder is not None:
+                os.close(folder)
         return process
 
     def _send(self, request: bytes, descriptors: Sequence[int]) -> None:
@@ -226,10 +233,12 @@ def _become(module: str, environment: Mapping[str, str], descriptors: Sequence[i
     """Makes this process the one that was asked for."""
     code = 1
     try:
-        output, error, *given = descriptors
+        output, error, folder, *given = descriptors
         for place, one in ((1, output), (2, error)):
             os.dup2(one, place)
             os.close(one)
+        os.fchdir(folder)
+        os.close(folder)
         os.environ.update(environment)
         import_module(module).main(*given)
         code = 0

@@ -22,6 +22,8 @@ MODULE = """
         for descriptor in descriptors:
             os.read(descriptor, 1)
         print("at first", os.environ.get("GREETING"), flush=True)
+        if os.environ.get("GREETING") == "folder":
+            print(os.getcwd(), flush=True)
         if os.environ.get("GREETING") == "fail":
             raise ValueError("as asked")
 """
@@ -70,6 +72,17 @@ def test_it_leaves_no_descriptor_behind(server: ForkServer) -> None:
     del process
     gc.collect()
     assert os.listdir("/proc/self/fd") == before
+
+
+def test_it_begins_in_the_folder_of_who_asks(
+    server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forked(server).describe_death(TIMEOUT)
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    process = forked(server, greeting="folder")
+    assert process.describe_death(TIMEOUT) == f"has ended with code 0 ({tmp_path / 'other'})"
+    process.close()
 
 
 def test_a_killed_one_is_told_with_its_signal(server: ForkServer) -> None:

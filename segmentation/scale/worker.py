@@ -32,6 +32,8 @@ from segmentation.system.child_process import with_traceback
 
 _REPORT = 0.5  # seconds between two reports of frames
 
+pin_by_threads()  # here, since the process that forks this one imports PyTorch next
+
 
 @dataclass(frozen=True, slots=True)
 class Setup:
@@ -186,7 +188,6 @@ def main(descriptor: int) -> None:
 
 def _serve(connection: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles it, and then ends this process in order
-    pin_by_threads()
     setup = connection.recv()
     if setup.cores is not None:
         os.sched_setaffinity(0, setup.cores)

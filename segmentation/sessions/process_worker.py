@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection
 
 from segmentation.errors import reported
 from segmentation.flow.threads import interrupt
+from segmentation.gpu.discovery import pin_by_threads
 from segmentation.pipeline.request import RunRequest
 from segmentation.pipeline.stream_status import StreamMonitor
 from segmentation.sessions.process_protocol import (
@@ -38,6 +39,8 @@ from segmentation.system.heap import trim_heap
 
 _TOLD = 0.5  # seconds between a run's figures
 _PATIENCE = 10.0  # seconds that runs get to end
+
+pin_by_threads()  # here, since the process that forks this one imports PyTorch next
 
 
 class _Log(QueueHandler):

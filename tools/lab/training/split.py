@@ -1,7 +1,6 @@
 """Which pictures are kept out of training: by person and by source, never by frame.
 
-A source is `reserve` (no network is trained on it), `held` (only the network that ships is, not the one that the
-card's figures are of) or `train`.
+A source is `train`, or kept out: `held` (networks are compared on it while they are made) or `reserve` (looked at last).
 """
 
 import hashlib

@@ -46,7 +46,7 @@ class PartsMuxer(Muxer):
     def __init__(self, target: Path, info: VideoInfo, config: Config, option: str = "-o") -> None:
         assert config.cut_every is not None
         self._length = exact(config.cut_every)
-        self._folder = Path.cwd()  # it may change before the end
+        self._folder = Path() if target.is_absolute() else Path.cwd()  # which may change before the end
         self._part: OutputContainer | None = None
         self._streams: tuple[Stream, ...]  # of the part, by their number
         self._begins = self._ends = Fraction(0)  # of the part, in seconds on the source's clock

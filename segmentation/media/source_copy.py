@@ -144,4 +144,5 @@ def adts_of(packet: Packet[Stream]) -> tuple[int, int] | None:
     head = bytes(memoryview(packet)[:_ADTS])
     if head[0] != 0xFF or head[1] & 0xF6 != 0xF0 or head[2] >> 2 & 15 >= len(_RATES):
         return None
-    return _RATES[head[2] >> 2 & 15], (head[2] & 1) << 2 | head[3] >> 6
+    configuration = (head[2] & 1) << 2 | head[3] >> 6
+    return _RATES[head[2] >> 2 & 15], 8 if configuration == 7 else configuration

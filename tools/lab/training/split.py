@@ -1,6 +1,7 @@
 """Which pictures are kept out of training: by person and by source, never by frame.
 
-A source is `train`, or kept out: `held` (networks are compared on it while they are made) or `reserve` (looked at last).
+A source is `train`, or kept out: `held` (networks are compared on it while they are made) or `reserve` (looked at
+last).
 """
 
 import hashlib

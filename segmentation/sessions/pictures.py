@@ -166,9 +166,12 @@ class Pictures:
     def _mask(self, picture: Rgb, config: Config) -> Mask:
         small = _halved(picture, self._resources.model(_info(picture)))
         with self._stages(_info(small), config)[0] as stages:
-            masked = stages.masks.find_and_finish(_batch(small), stages.on_host)
-            if config.anonymize is not None:
-                masked = cover_picture(masked, config, stages.transfer)
+
+            def finish(masked: MaskedBatch) -> MaskedBatch:  # while what further networks found is there
+                covered = masked if config.anonymize is None else cover_picture(masked, config, stages.transfer)
+                return stages.on_host(covered)
+
+            masked = stages.masks.find_and_finish(_batch(small), finish)
         return enlarged(masked.masks[0], (picture.shape[1], picture.shape[0]))
 
     def _stages(self, info: VideoInfo, config: Config) -> tuple[MaskStages, Model]:

@@ -102,6 +102,14 @@ def test_an_inverted_effect(segmenter: Segmenter, photo: NDArray[np.uint8]) -> N
     assert not shown[segmenter.masks(photo) > 0.95].any()
 
 
+@pytest.mark.parametrize("kinds", ["faces", "heads", "faces,people"])
+def test_a_mask_of_what_is_covered_has_all_that_is_covered(kinds: str, photo: NDArray[np.uint8]) -> None:
+    with Segmenter(anonymize=kinds, mode="baseline") as session:
+        mask = session.masks(photo) > 0.3
+        covered = session.apply(photo, effect="color:#ff00ff")
+    assert np.array_equal(np.abs(covered.astype(int) - (255, 0, 255)).max(axis=2) <= 8, mask) and 0 < mask.mean() < 0.9
+
+
 def test_options_of_outputs_do_not_matter(photo: NDArray[np.uint8], segmenter: Segmenter) -> None:
     with Segmenter(codec="hevc", quality=20, results="r.jsonl", also=[("mask", "m.mp4")], **BASELINE) as session:
         assert np.array_equal(session.apply(photo, effect="cutout"), segmenter.apply(photo, effect="cutout"))

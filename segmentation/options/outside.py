@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from typing import cast
 
 from segmentation.errors import ConfigError, did_you_mean
-from segmentation.options.anonymize import REGIONS
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.options.keywords import Options
 
 NETWORKS = ("person", "person-hq", "person-best")  # the built-in ones; others are files
 EFFECTS = ("blur", "pixelate", "color", "overlay", "cutout", "mask")  # those without a file
-COVERED = ("faces", "people", REGIONS)  # likewise of `anonymize`
 NAMES = (
     *("effect", "invert", "threshold", "feather", "smooth", "interval", "refine", "model", "track", "keep", "pick"),
     *("start", "duration", "max_frames", "strict", "codec", "quality", "preset", "keep_start"),
@@ -31,9 +29,9 @@ def checked(given: object) -> Options:
     config = Config(**given)
     if Effect.parse(config.effect).kind not in EFFECTS:
         raise ConfigError(f"effect {config.effect!r}: names a file, which is refused here; choose {', '.join(EFFECTS)}")
-    if config.anonymize not in (None, *COVERED):
+    if "=" in (config.anonymize or ""):
         raise ConfigError(
-            f"anonymize {config.anonymize!r}: names a file, which is refused here; choose faces or people"
+            f"anonymize {config.anonymize!r}: names a file, which is refused here; choose faces, heads or people"
         )
     if config.anonymize is None and config.model not in NETWORKS:
         raise ConfigError(f"model {config.model!r}: choose {', '.join(NETWORKS)}")

@@ -20,7 +20,7 @@ Space = TypeVar("Space")
 _BACKGROUND = "--effect color:COLOR, image:FILE or video:FILE"
 _OTHERS = dict.fromkeys(("--background", "--bg", "--bgcolor", "--replace"), _BACKGROUND) | {
     "--green-screen": "--effect color:#00b140",
-    "--transparent": "--effect cutout",
+    **dict.fromkeys(("--transparent", "--alpha"), "--effect cutout"),
     "--blur": "--effect blur:STRENGTH",
     "--pixelate": "--effect pixelate:SIZE",
     "--mosaic": "--effect pixelate:SIZE",
@@ -35,6 +35,9 @@ _OTHERS = dict.fromkeys(("--background", "--bg", "--bgcolor", "--replace"), _BAC
     "--crf": "--quality",
     "--input": "the input's name alone",
     "-i": "the input's name alone",
+    "-ss": "--start",
+    "-t": "--duration",
+    "--force": "--overwrite",
     "h265": "hevc",
     "x265": "hevc",
     "libx265": "hevc",

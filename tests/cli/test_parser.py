@@ -179,6 +179,8 @@ def test_a_misspelt_name(arguments: list[str], code: int, meant: str | None, cap
         (["--blur-faces"], "--anonymize faces"),
         (["--crf=20"], "--quality"),
         (["-i", "a.mp4"], "the input's name alone"),
+        (["-ss", "3"], "--start"),
+        (["--force"], "--overwrite"),
         (["--codec", "prores"], "--effect cutout -o NAME.mov, the one output in ProRes"),
         (["--codec", "h265"], "hevc"),
     ],

@@ -354,7 +354,7 @@ class Muxer:
         if stated != first and not self.wrong_sound:
             self.wrong_sound = True
             (rate, channels), (other, others) = first or (0, 0), stated or (0, 0)
-            change = f"from {rate} Hz and {channels} channels to {other} Hz and {others}"
+            change = f"from {rate} Hz (channels: {channels}) to {other} Hz ({others})"
             text = "%s: at %.2f s its sound goes %s, and %s files state that once: it is played wrongly; name a .ts"
             log.warning(text, self._info.path, float(dts - self.shift), change, self.target.suffix)
 

@@ -80,7 +80,7 @@ class SourceCopy:
             self.cut_short = True
             log.warning("%s: its other streams can't be read to the end (%s)", self._info.path, one_line(exc))
         if damaged := self.left_out.total():
-            log.warning("%s: %d damaged packets of its other streams are left out", self._info.path, damaged)
+            log.warning("%s: damaged packets of its other streams are left out: %d", self._info.path, damaged)
 
     @property
     def retimed(self) -> Counter[int]:

@@ -54,7 +54,7 @@ def warn_of_times(path: str, source: SourcePackets | None, retimed: Mapping[int,
     steps = () if source is None else source.steps
     if steps:
         at, by = steps[0]
-        more = f", and {len(steps) - 1} times more" if len(steps) > 1 else ""
+        more = f" (steps in all: {len(steps)})" if len(steps) > 1 else ""
         text = "%s: its clock steps by %+.1f s at %.1f s%s; picture and sound go on together from there"
         log.warning(text, path, float(by), float(at), more)
     for stream, count in retimed.items():

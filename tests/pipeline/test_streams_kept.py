@@ -78,7 +78,7 @@ def test_sound_that_changes_its_rate_is_said_where_the_format_states_one(
     path.write_bytes(b"".join(part.write(tmp_path / "part.ts").read_bytes() for part in parts))
     assert segment(path, tmp_path / "b.ts", **PLAIN).complete
     assert not segment(path, tmp_path / "b.mp4", **PLAIN).complete
-    assert caplog.text.count("its sound goes from 48000 Hz and 2 channels to 44100 Hz and 2, and .mp4 files state") == 1
+    assert caplog.text.count("its sound goes from 48000 Hz (channels: 2) to 44100 Hz (2), and .mp4 files state") == 1
 
 
 def test_a_late_stream_that_was_not_wanted_is_no_loss() -> None:

@@ -208,6 +208,8 @@ td,th{{padding:.1em .8em;text-align:right}}pre{{white-space:pre-wrap}}</style>
 If so, write the line below the picture into a text, and run again with --review and its name. A place is
 <code>X,Y,WIDTH,HEIGHT@FROM-TO</code>, and <code>leave id:N</code> covers number N no more.</p>
 {spans}{more}<h2>Tracks</h2>
+<p>Supposed: frames of it in which nothing was found, and the place is covered all the same. Left: frames in which it is
+not covered, since somebody asked for that. Best score: how sure the network was at best, from 0 to 1.</p>
 <table><tr><th>number<th>label<th>from, s<th>to, s<th>frames<th>supposed<th>left<th>best score{rows}
 </table><h2>Run</h2><pre>{escape(json.dumps(about, indent=1))}</pre></html>
 """

@@ -203,6 +203,8 @@ class SharedProcesses(Generic[W]):
             with self._lock:
                 self._runs[process] -= 1
                 over = not self._runs[process] and process not in self._alive
+                if over:
+                    del self._runs[process]
             if over:
                 process.close()
 
@@ -219,6 +221,7 @@ class SharedProcesses(Generic[W]):
         for dead in [process for process in self._alive if not process.is_alive()]:
             self._alive.remove(dead)
             if not self._runs[dead]:  # else its last run closes it
+                del self._runs[dead]
                 dead.close()
         free = min(self._alive, key=lambda process: self._runs[process], default=None)
         if free is None or (self._runs[free] and len(self._alive) < self._most):

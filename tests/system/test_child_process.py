@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from weakref import ref
 
 import pytest
 
@@ -11,6 +12,7 @@ from segmentation.sessions.processes import _Process
 from segmentation.stages.encode.worker_process import EncoderWorker
 from segmentation.stages.encode.worker_protocol import EndOfFile
 from segmentation.system import child_process
+from segmentation.system.child_process import SharedProcesses
 from segmentation.tracking.process.tracker_processes import _TrackerProcess
 from segmentation.tracking.process.tracker_protocol import Forget
 
@@ -66,3 +68,35 @@ def test_a_session_that_stands_still_is_ended_and_one_without_work_is_not() -> N
         assert not process.is_alive() and process._process.describe_death() == SAID
     finally:
         process.close()
+
+
+class Lent:
+    """A process that dies when it is told to."""
+
+    def __init__(self) -> None:
+        self.alive, self.closed = True, False
+
+    def is_alive(self) -> bool:
+        return self.alive
+
+    def end(self) -> None:
+        self.alive = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_processes_that_have_died_are_forgotten() -> None:
+    """They hold descriptors, and a session may go on for days."""
+    shared: SharedProcesses[Lent] = SharedProcesses(Lent, 1)
+    gone = []
+    for amid in (True, False):
+        with shared.lent() as process:
+            gone.append(ref(process))
+            process.alive = not amid
+        process.alive = False
+        with shared.lent() as other:
+            assert process.closed and other is not process
+        del process, other
+    assert [one() for one in gone] == [None, None]
+    shared.close()

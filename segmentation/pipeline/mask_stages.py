@@ -12,7 +12,7 @@ from segmentation.gpu.errors import gpu_errors
 from segmentation.interval.propagated_masks import network_masks
 from segmentation.models.model import Model
 from segmentation.options.config import Config
-from segmentation.pipeline.compositor import make_refiner
+from segmentation.pipeline.compositor import MaskRefiner, make_refiner
 from segmentation.pipeline.model_loader import ModelPreloader
 from segmentation.pipeline.opened_run import OpenedRun
 from segmentation.pipeline.planning.plan import Choice, Plan, choose_fallback, choose_network
@@ -37,9 +37,9 @@ class MaskStages:
         with gpu_errors(), ExitStack() as building:
             self.transfer = make_transfer(self.gpu, info, pix_fmt, opened.batch_size)
             self.plan, self.masks = make_network_masks(resources, opened, pix_fmt, self.transfer, building)
-            memory = self.masks.memory
-            refiner = make_refiner(memory, info, pix_fmt, config, self.gpu, by_color=True) if config.refine else None
-            self._refine = refiner
+            self._refine: MaskRefiner | None = None
+            if config.refine:
+                self._refine = make_refiner(self.masks.memory, info, pix_fmt, config, self.gpu, by_color=True)
             self._exits = building.pop_all()
 
     def __enter__(self) -> MaskStages:

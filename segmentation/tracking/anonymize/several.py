@@ -86,11 +86,11 @@ class BareHeads:
 
 def with_people(batch: MaskedBatch, people: MaskedBatch, transfer: Transfer) -> MaskedBatch:
     """Returns a batch whose masks hold those of `people` too, which may be of another size."""
-    masks, covers = batch.masks[: len(batch)], people.masks[: len(people)]
+    masks = batch.masks[: len(batch)]
     if not isinstance(masks, np.ndarray):
         from segmentation.tracking.anonymize import cuda_cover  # needs PyTorch
 
-        there = transfer.rows(covers, "cuda", len(people))
+        there = transfer.rows(people.masks[: len(people)], "cuda", len(people))
         with transfer.on_stream():
             return replace(batch, masks=cuda_cover.with_people(masks, there, SURE_COVER))
     masks = masks.copy()

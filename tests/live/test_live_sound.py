@@ -163,8 +163,9 @@ def test_an_output_that_holds_no_such_sound_says_so(
 
 
 def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
+    """Returns a port that is free for TCP and for UDP."""
+    with socket.create_server(("127.0.0.1", 0)) as probe, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(probe.getsockname())
         return int(probe.getsockname()[1])
 
 

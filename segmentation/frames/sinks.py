@@ -26,7 +26,7 @@ class FinishedBatch:
     found: NDArray[np.bool_] | None = None  # (N,) whether the mask exceeds the threshold; `None` of repeated frames
     unknown: NDArray[np.bool_] | None = None  # (N,) whether the network gave no mask, likewise
     masks: NDArray[np.float32] | None = None  # (N, h, w) refined
-    shown: NDArray[np.float32] | None = None  # (N, h, w) as the main output shows them
+    shown: tuple[NDArray[np.float32], ...] = ()  # (N, h, w) as each output shows them
     levels: NDArray[np.uint8] | None = None  # (N, h, w) as they are saved
     class_map: NDArray[np.uint8] | None = None  # (N, h, w)
     instances: tuple[FrameInstances, ...] = ()  # N, none where no sink reads them

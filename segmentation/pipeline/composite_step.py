@@ -83,7 +83,7 @@ class CompositeStep:
 
     def _composed(self, batch: MaskedBatch) -> Composed:
         if not (self._config.video or self._lines):
-            return Composed([], batch, batch)
+            return Composed([], batch, ())
         moved = batch.to(self._compositor.memory, self._transfer)
         composed = self._clock.stage("postprocess", batch.frames, self._compositor, moved)
         if (card := batch.frames.card) is None:
@@ -99,7 +99,7 @@ class CompositeStep:
             found=batch.found,
             unknown=batch.unknown,
             masks=self._on_host(composed.refined.masks if self._lines else None, count),
-            shown=self._on_host(composed.shown.masks if verify else None, count),
+            shown=composed.shown,
             levels=self._on_host(levels, count),
             class_map=self._on_host(composed.refined.class_map if self._lines else None, count),
             instances=self._instances_read(batch),

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from segmentation.frames import Array, FrameBatch, MaskedBatch, Memory, Transfer, VideoInfo
 from segmentation.options.config import Config
 from segmentation.options.effect import CUTTING, Effect
@@ -22,7 +25,7 @@ class Composed(NamedTuple):
 
     made: list[FrameBatch]  # the frames of each output
     refined: MaskedBatch  # the masks that results state: those of the first output, whatever its effect
-    shown: MaskedBatch  # the masks that the first output shows
+    shown: tuple[NDArray[np.float32], ...]  # (N, h, w) of each output if they are verified; the GPU may be copying them
 
 
 class Compositor:
@@ -51,7 +54,9 @@ class Compositor:
     def __call__(self, batch: MaskedBatch) -> Composed:
         """Composites a batch. Effects that cut the background away get edges by color, as if each output were alone."""
         made: list[FrameBatch] = []
+        copies: list[NDArray[np.float32]] = []
         shown = selected = cut = batch
+        copied: MaskedBatch | None = None
         # From last to first, since the refiner on a GPU overwrites the masks before.
         for effect, postprocess in reversed(self._outputs):
             if shown is batch or self._selects:
@@ -61,8 +66,12 @@ class Compositor:
                 continue
             if effect.kind in CUTTING and cut is shown:
                 cut = self._drawn_by_color(selected, shown)
-            made.insert(0, postprocess(cut if effect.kind in CUTTING else shown))
-        return Composed(made, shown, cut if self._outputs[0][0].kind in CUTTING else shown)
+            drawn = cut if effect.kind in CUTTING else shown
+            made.insert(0, postprocess(drawn))
+            if self._config.verify:
+                copies.insert(0, copies[0] if drawn is copied else self._on_host(drawn))
+                copied = drawn
+        return Composed(made, shown, tuple(copies))
 
     @property
     def _selects(self) -> bool:
@@ -72,6 +81,11 @@ class Compositor:
     def _selected(self, batch: MaskedBatch, effect: Effect) -> MaskedBatch:
         config = self._config
         return with_selected_masks(batch, effect, config.threshold, self._transfer, keeping=config.keep is not None)
+
+    def _on_host(self, batch: MaskedBatch) -> NDArray[np.float32]:
+        rows = self._transfer.rows(batch.masks, "host", len(batch), wait=False)
+        assert isinstance(rows, np.ndarray)
+        return rows
 
     def _refined(self, batch: MaskedBatch) -> MaskedBatch:
         return batch if self._refine is None else replace(batch, masks=self._refine(batch.frames, batch.masks))

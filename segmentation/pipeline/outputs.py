@@ -198,7 +198,9 @@ class Outputs:
                 output.encoder.prefault()
             muxer.copy_streams(end=end)
             if config.verify and self._verify:
-                self._verifiers.append(OutputVerifier(muxer, info, plan.pix_fmt, config, plan.decode.name))
+                decoder = plan.decode.name
+                verifier = OutputVerifier(muxer, info, plan.pix_fmt, config, decoder, len(self._verifiers))
+                self._verifiers.append(verifier)
 
     def finish(self, end: Fraction | None, *, fragment: bool = False) -> None:
         """Completes the files, one after the other."""

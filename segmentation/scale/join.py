@@ -101,11 +101,12 @@ class Joiner:
         self._compare(piece, self._first.worker)
         if index.pix_fmt != self._pix_fmt:
             raise OutputError(f"{piece.path}: was made as {index.pix_fmt}, and the output is {self._pix_fmt}")
-        for output, stream in zip(self._outputs, range(len(index.outputs)), strict=True):
+        streams = range(len(index.outputs))
+        for output, stream in zip(self._outputs, streams, strict=True):
             output.add(piece, stream)
         self._add_records(piece)
-        for output in self._outputs:
-            output.note(piece)
+        for output, stream in zip(self._outputs, streams, strict=True):
+            output.note(piece, stream)
         self._frames += len(index.frames)
         self._last = index.frames[-1] if index.frames else self._last
         self._damaged += index.damaged
@@ -251,9 +252,9 @@ class _JoinedOutput:
         for group in _groups(piece, stream):
             self.muxer.write(self._stream.joined(group))
 
-    def note(self, piece: PieceFile) -> None:
+    def note(self, piece: PieceFile, stream: int) -> None:
         """Notes the frames of a piece for the check."""
-        index, config = piece.index, self._plan.config
+        index, config, coded = piece.index, self._plan.config, piece.index.outputs[stream]
         if not config.verify:
             return
         if self.verifier is None:
@@ -261,8 +262,8 @@ class _JoinedOutput:
         for number, ((pts, _), place) in enumerate(zip(index.frames, index.thumbnails, strict=True)):
             small = np.frombuffer(piece.blob(place), np.uint8)
             kept = None
-            if not number and index.kept is not None:
-                height, width, bits = index.kept
+            if not number and coded.kept is not None:
+                height, width, bits = coded.kept
                 kept = (height, width), piece.blob(bits)
             self.verifier.note(pts, small, kept)
 

@@ -31,6 +31,7 @@ class CodedStream:
 
     extradata: str = ""  # the codec's parameter sets, in hexadecimal digits
     packets: list[tuple[int, int, int, int, bool]] = field(default_factory=list)  # place, pts, duration, keyframe
+    kept: tuple[int, int, Place] | None = None  # of the first frame: height and width of its mask, and its bits
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,7 +51,6 @@ class PieceIndex:
     masks: list[Place] = field(default_factory=list)
     mask_size: tuple[int, int] = (0, 0)  # width and height
     thumbnails: list[Place] = field(default_factory=list)
-    kept: tuple[int, int, Place] | None = None  # of the first frame: height and width of its mask, and its bits
     damaged: int = 0
     retimed: int = 0
     inferred: int = 0

@@ -137,12 +137,12 @@ class PieceSink(Sink):
     def _add_notes(self, piece: PieceWriter, batch: FinishedBatch, *, first: bool) -> None:
         """Adds what the check of the output needs: thumbnails, and of the first frame the pixels that are kept."""
         if batch.thumbnails is not None:
-            assert batch.shown is not None
             small = rounded(batch.thumbnails, piece.index.pix_fmt)
             piece.index.thumbnails += [piece.add(row.tobytes()) for row in small]
             if first:
-                (height, width), bits = self._keep(batch.shown[0])
-                piece.index.kept = height, width, piece.add(bits)
+                for output, masks in zip(piece.index.outputs, batch.shown, strict=True):
+                    (height, width), bits = self._keep(masks[0])
+                    output.kept = height, width, piece.add(bits)
 
     def _complete_before(self, number: int) -> None:
         """Completes the pieces before this one that have all their packets."""

@@ -79,11 +79,14 @@ def rounded(thumbnails: NDArray[np.float32], pix_fmt: str) -> NDArray[np.uint8]:
 class OutputVerifier(Sink):
     """Checks an output after the run. Holds 80 bytes a frame and at most `MOST_MAPS` maps of kept pixels."""
 
-    def __init__(self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, decoder: str) -> None:
+    def __init__(
+        self, muxer: Muxer, info: VideoInfo, pix_fmt: str, config: Config, decoder: str, number: int = 0
+    ) -> None:
+        """`number` is the output's place among those of the run."""
         # Absolute: the file is opened again after the run, and the current folder may have changed.
         named = info.source.kind in ("file", "pictures")
         self._info = replace(info, source=Source.parse(Path(info.path).absolute())) if named else info
-        self._muxer, self._pix_fmt, self._config = muxer, pix_fmt, config
+        self._muxer, self._pix_fmt, self._config, self._number = muxer, pix_fmt, config, number
         self._independent = decoder != "pyav"  # else FFmpeg's threads may flag damage in one run and not in the next
         self._decoded_alike = decoder == "pyav" or info.codec not in ROUNDED
         self._ticks = array("q")  # of the output
@@ -99,9 +102,9 @@ class OutputVerifier(Sink):
 
     def write(self, batch: FinishedBatch) -> None:
         """Notes the frames of one batch."""
-        assert batch.shown is not None and batch.thumbnails is not None
+        assert batch.thumbnails is not None
         noted = rounded(batch.thumbnails, self._pix_fmt)
-        for frame, mask, small in zip(batch.frames.frames, batch.shown, noted, strict=True):
+        for frame, mask, small in zip(batch.frames.frames, batch.shown[self._number], noted, strict=True):
             wanted = self._compares and len(self._ticks) % self._stride == 0
             self.note(frame.pts, small, self._keep(mask) if wanted else None)
 

@@ -210,7 +210,7 @@ def test_a_verifier_remembers_frames_from_all_over_within_bounds() -> None:
     for number in range(1000):
         frame = Frame(planes=(plane, plane, plane), pts=number, duration=1)
         frames = FrameBatch(frames=(frame,), index=number)
-        verifier.write(FinishedBatch(frames=frames, shown=np.ones((1, 8, 8), np.float32), thumbnails=small))
+        verifier.write(FinishedBatch(frames=frames, shown=(np.ones((1, 8, 8), np.float32),), thumbnails=small))
         assert len(verifier._kept) <= MOST_MAPS
     remembered = sorted(verifier._kept)
     assert len(remembered) >= MOST_MAPS // 2

@@ -94,13 +94,13 @@ def test_outputs_get_it_where_their_effect_cuts_the_background_away(effects: tup
     y, u, v = (plane.astype(np.uint8) for plane in (planes[0], planes[1][::2, ::2], planes[2][::2, ::2]))
     info = make_info(640, 360, Color(), 0)
     outputs: list[Any] = [(Effect.parse(effect), Keeping()) for effect in effects]
-    compositor = Compositor(outputs, "host", info, "yuv420p", Config(), None, HostTransfer())
+    compositor = Compositor(outputs, "host", info, "yuv420p", Config(verify=True), None, HostTransfer())
     batch, masks = batch_of((y, u, v)), cv2.GaussianBlur(disk((192, 336), 0.305), (0, 0), 1.5)[None]
     composed = compositor(MaskedBatch(frames=batch, masks=masks))
     refiner = Refiner(info, "yuv420p")
     plain = refiner(batch, masks)
     drawn = refiner.by_color(batch, masks, plain)
     assert np.array_equal(np.asarray(composed.refined.masks), plain) and np.abs(drawn - plain).max() > 0.3
-    assert np.array_equal(np.asarray(composed.shown.masks), outputs[0][1].masks)
-    for effect, keeping in outputs:
+    for (effect, keeping), shown in zip(outputs, composed.shown, strict=True):
+        assert np.array_equal(shown, keeping.masks)
         assert np.array_equal(keeping.masks, plain if effect.kind == "blur" else drawn)

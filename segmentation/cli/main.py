@@ -25,7 +25,6 @@ from segmentation.cli.console import (
 )
 from segmentation.cli.inputs.batch import JobBatch
 from segmentation.cli.inputs.find_inputs import FoundInput, Inputs, find_inputs, paced
-from segmentation.cli.inputs.input_threads import stuck
 from segmentation.cli.inputs.jobs import Job, leave_out_pictures, longest_first, make_jobs
 from segmentation.cli.inputs.standard_streams import check_stdout
 from segmentation.cli.plan import describe_plan, parallelism_of
@@ -126,7 +125,7 @@ def _process(
                 notify("READY=1")
                 codes = batch(jobs, inputs.missing)
         finally:
-            if not stuck():  # such a thread may hold a lock that closing needs
+            if not batch.threads.stuck:
                 segmenter.close()
     return received.exit_code or next((code for code in codes if code), 0)
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, Unpack
 
 from segmentation.errors import ConfigError, SegmentationError, one_line, reported
-from segmentation.frames.source import named
+from segmentation.frames.source import Source, named
 from segmentation.media.output_stream import Output
 from segmentation.options.config import Config
 from segmentation.options.keywords import Options, RunOptions
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.stream_status import StreamStatus
+from segmentation.sessions.input_threads import InputThreads
 from segmentation.sessions.processes import session
 from segmentation.sessions.status_server import Control, StatusServer
 from segmentation.system.closing import Closing
@@ -37,12 +37,6 @@ class StreamEvent:
     error: Exception | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class _Stream:
-    thread: threading.Thread
-    stop: threading.Event = field(default_factory=threading.Event)
-
-
 class Streams(Closing):
     """Runs live sources, each on a thread of its own. One that fails leaves the others as they are.
 
@@ -60,9 +54,8 @@ class Streams(Closing):
         On a GPU take one for each four or five cameras of 1080p. Raises `ConfigError`.
         """
         self._segmenter = session(processes, config, **options)
-        self._streams: dict[str, _Stream] = {}  # those under way
-        self._events: queue.SimpleQueue[StreamEvent | None] = queue.SimpleQueue()  # `None`: a stream has left
-        self._lock = threading.Lock()
+        self._threads: InputThreads[StreamEvent] = InputThreads()
+        self._adding = threading.Lock()
         self._servers = ExitStack()
         self.report: dict[str, Report] = {}  # of each name, that of the run that has ended last
 
@@ -73,44 +66,31 @@ class Streams(Closing):
         `SegmentationError` where no thread can be started. Whatever else is wrong is an event.
         """
         source = named(name, address)
-        stop = threading.Event()
-
-        def work() -> None:
-            self._run(name, source.text, output, stop, options)
-
-        thread = threading.Thread(target=work, name=f"segmentation-{name}", daemon=True)
-        with self._lock:
-            if name in self._streams:
+        with self._adding:
+            if name in self.names:
                 raise ConfigError(f"{name}: is under way already; remove it first, or give another name")
-            self._streams[name] = _Stream(thread=thread, stop=stop)
             monitor = self._segmenter.streams.begin(source)
             try:
-                thread.start()
+                self._threads.begin(source, lambda stop: self._run(source, output, stop, options))
             except RuntimeError as exc:
-                del self._streams[name]
                 monitor.failed(exc)
                 raise reported(exc, name) from exc
 
     def remove(self, name: str) -> None:
         """Ends a stream with complete files, and waits for that. Raises `ConfigError` if there is no such stream."""
-        with self._lock:
-            stream = self._streams.get(name)
-        if stream is None:
-            raise ConfigError(f"{name}: no such stream is under way")
-        stream.stop.set()
-        stream.thread.join()
+        for stream in self._threads.named(name):
+            stream.stop.set()
+            stream.thread.join()
 
     @property
     def names(self) -> list[str]:
         """Returns the names of the streams that are under way."""
-        with self._lock:
-            return list(self._streams)
+        return [stream.source.name for stream in self._threads.under_way]
 
     def events(self) -> Iterator[StreamEvent]:
         """Yields what happens, and what has happened since the last call, until no stream is under way."""
-        while self.names or not self._events.empty():
-            event = self._events.get()
-            if event is not None:
+        while len(self._threads):
+            if (event := self._threads.next()) is not None:
                 yield event
 
     def status(self) -> list[StreamStatus]:
@@ -130,35 +110,27 @@ class Streams(Closing):
     def close(self) -> None:
         """Ends all streams with complete files, and frees the session's resources."""
         self._servers.close()
-        with self._lock:
-            streams = list(self._streams.values())
-        for stream in streams:
-            stream.stop.set()
-        for stream in streams:
+        for stream in self._threads.stop():
             stream.thread.join()
         self._segmenter.close()
 
-    def _run(self, name: str, source: str, output: Output | None, stop: threading.Event, options: RunOptions) -> None:
+    def _run(self, source: Source, output: Output | None, stop: threading.Event, options: RunOptions) -> StreamEvent:
         """Runs one stream to its end, on its thread."""
-        started = False
+        name, started = source.name, False
 
         def advance(done: int, expected: int) -> None:
             nonlocal started
             if not started:
                 started = True
-                self._events.put(StreamEvent(name=name, kind="started"))
+                self._threads.put(StreamEvent(name=name, kind="started"))
 
         try:
-            report = self._segmenter.run(source, output, stop=stop, progress=advance, **options)
-            self.report[name] = report
-            event = StreamEvent(name=name, kind="ended", report=report)
+            report = self._segmenter.run(source.text, output, stop=stop, progress=advance, **options)
         except (SegmentationError, OSError) as exc:
             log.warning("%s", exc if isinstance(exc, SegmentationError) else f"{name}: {one_line(exc)}")
-            event = StreamEvent(name=name, kind="failed", error=exc)
+            return StreamEvent(name=name, kind="failed", error=exc)
         except Exception as exc:  # a bug, which is to be seen, and is to end no other stream
             log.exception("%s: its run has failed", name)
-            event = StreamEvent(name=name, kind="failed", error=exc)
-        self._events.put(event)
-        with self._lock:
-            del self._streams[name]
-        self._events.put(None)
+            return StreamEvent(name=name, kind="failed", error=exc)
+        self.report[name] = report
+        return StreamEvent(name=name, kind="ended", report=report)

@@ -17,7 +17,6 @@ from rtsp_server import RtspServer
 from videos import Synthetic, times
 
 from segmentation import Processes, Segmenter, Streams
-from segmentation.cli.inputs.input_threads import in_threads
 from segmentation.live.decoding import ConnectionDecoder
 from segmentation.stages.postprocess.opencv import OpenCVPostprocessor
 
@@ -184,17 +183,3 @@ def test_a_bug_before_the_first_input_is_one_line(tmp_path: Path, monkeypatch: p
     done = cli(SAMPLE, "-o", tmp_path / "a.mp4")
     assert done.returncode == 1
     assert done.stderr == "segmentation: error: internal error (KeyError: 'x'); -v shows where\n"
-
-
-def test_a_thread_that_can_not_start_fails_its_own_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    begin, begun = threading.Thread.start, []
-
-    def refused(self: threading.Thread) -> None:
-        begun.append(self)
-        if len(begun) == 1:
-            raise RuntimeError("can't start new thread")
-        begin(self)
-
-    monkeypatch.setattr(threading.Thread, "start", refused)
-    found = in_threads(abs, [-2, 1, -3], lambda: 3, threading.Event(), lambda item, exc: item)
-    assert sorted(found) == [-2, 1, 3]

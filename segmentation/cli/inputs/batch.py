@@ -9,13 +9,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from segmentation.cli.console import Stdout, counted, fail, say
-from segmentation.cli.inputs.input_threads import in_threads
 from segmentation.cli.inputs.jobs import Job, files_of
 from segmentation.cli.inputs.standard_streams import STANDARD, video_in, video_out
 from segmentation.cli.progress import BatchProgress
@@ -23,6 +21,7 @@ from segmentation.cli.signals import Received
 from segmentation.errors import ConfigError, SegmentationError, reported
 from segmentation.frames.source import Source
 from segmentation.pipeline.report import Report
+from segmentation.sessions.input_threads import InputThreads
 from segmentation.sessions.session import Segmenter
 
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_POLL = 0.1  # seconds: signals, and inputs that take too long, are seen this late
 _NAMED = 4  # files of an input in a line
 INCOMPLETE = 4  # exit code of a run that wrote its files, but has lost more than 1 % of the frames or a part of them
 
@@ -75,8 +75,9 @@ class JobBatch:
     timeout: float | None = None  # seconds for each input
     about: Callable[[], str] | None = None  # a few words for the progress bar
     announced: threading.Event = field(default_factory=threading.Event)
+    threads: InputThreads[Outcome] = field(default_factory=InputThreads)
     _waiting: deque[Job] = field(default_factory=deque)
-    _jobs: list[Job] = field(default_factory=list)  # all so far
+    _count: int = 0  # of all jobs so far
     _progress: BatchProgress | None = None  # while the jobs are under way
 
     def __call__(self, jobs: Sequence[Job], missing: Sequence[tuple[Source, SegmentationError]]) -> list[int]:
@@ -84,16 +85,18 @@ class JobBatch:
         begin = time.monotonic()
         outcomes: list[Outcome] = []
         codes: list[int] = []
-        self._jobs += jobs
         self._waiting += jobs
+        self._count = len(jobs) + len(missing)
         with BatchProgress([job.source for job in jobs], quiet=self.quiet, about=self.about) as self._progress:
-            for outcome in self._outcomes(missing, self._progress):
-                outcomes.append(outcome)
-                codes.append(self._tell(outcome))
-        count = len(self._jobs) + len(missing)
+            try:
+                for outcome in self._outcomes(missing, self._progress):
+                    outcomes.append(outcome)
+                    codes.append(self._tell(outcome))
+            finally:
+                self.threads.interrupt()
         skipped = any(outcome.report is None and outcome.error is None for outcome in outcomes)
-        if (count > 1 or skipped) and not self.quiet:
-            self._summarize(outcomes, count, time.monotonic() - begin)
+        if (self._count > 1 or skipped) and not self.quiet:
+            self._summarize(outcomes, time.monotonic() - begin)
         return codes
 
     def add(self, job: Job) -> None:
@@ -105,62 +108,64 @@ class JobBatch:
             raise ConfigError(f"{name}: the command is ending")
         self._progress.add(job.source)
         self.at_a_time += 1
-        self._jobs.append(job)
+        self._count += 1
         self._waiting.append(job)
 
     def remove(self, name: str) -> None:
         """Ends a live source with complete files, without waiting for that. Raises `ConfigError`."""
-        under_way = {monitor.name for monitor in self.segmenter.streams.monitors if not monitor.ended}
-        jobs = [job for job in self._jobs if job.source.label == name and name in under_way]
-        if not jobs:
-            raise ConfigError(f"{name}: no such stream is under way")
-        for job in jobs:
-            job.stop.set()
+        for stream in self.threads.named(name):
+            stream.stop.set()
 
     def _outcomes(
         self, missing: Sequence[tuple[Source, SegmentationError]], progress: BatchProgress
     ) -> Iterator[Outcome]:
         """Yields the end of each input as it comes."""
         yield from (Outcome(source, error=error) for source, error in missing)
-        alone = len(self._jobs) == 1
+        alone = len(self._waiting) == 1
+        while True:
+            yield from self._begin_jobs(progress, alone=alone)
+            if not len(self.threads):
+                return
+            outcome = self.threads.next(_POLL)
+            self._pass_stop_on()  # before the end that a signal brings
+            if outcome is not None:
+                yield outcome
+            if self.timeout is None:
+                continue
+            for late in self.threads.interrupt(self.timeout):
+                text = f"{late.source.label}: was ended after {self.timeout:g} s (--timeout); nothing was written"
+                if self.threads.stuck:
+                    self._waiting.clear()
+                yield Outcome(late.source, error=OutOfTime(text))
 
-        def run(job: Job) -> Outcome:
-            return self._run(job, progress, alone=alone)
+    def _begin_jobs(self, progress: BatchProgress, *, alone: bool) -> Iterator[Outcome]:
+        """Begins as many of the waiting jobs as may be under way. Yields the end of one that has no thread."""
+        while self._waiting and len(self.threads) < self.at_a_time and not self.received.stop.is_set():
+            job = self._waiting.popleft()
 
-        def failed(job: Job, exc: Exception) -> Outcome:
-            label = job.source.label
-            error = reported(exc, label)
-            if not (alone or any(name in str(error) for name in (label, *map(str, job.written)))):
-                error = type(error)(f"{label}: {error}")  # else nobody could say whose it is
-            return Outcome(job.source, error=error)
+            def run(stop: threading.Event, job: Job = job) -> Outcome:
+                try:
+                    return self._run(job, progress, stop, alone=alone)
+                except Exception as exc:
+                    return _failed(job, exc, alone=alone)
 
-        def late(job: Job) -> Outcome:
-            text = f"{job.source.label}: was ended after {self.timeout:g} s (--timeout); nothing was written"
-            return Outcome(job.source, error=OutOfTime(text))
-
-        threads = in_threads(
-            run,
-            self._waiting,
-            lambda: self.at_a_time,
-            self.received.stop,
-            failed,
-            limit=self.timeout,
-            late=late,
-            tick=self._pass_stop_on,
-        )
-        with closing(threads) as outcomes:
-            yield from outcomes
+            try:
+                self.threads.begin(job.source, run)
+            except RuntimeError as exc:  # no thread can be started before another one has ended
+                if len(self.threads):
+                    self._waiting.appendleft(job)
+                    return
+                yield _failed(job, exc, alone=alone)
 
     def _pass_stop_on(self) -> None:
         """Ends all jobs after a signal, and says so, once."""
         if self.received.stop.is_set():
-            for job in self._jobs:
-                job.stop.set()
+            self.threads.stop()
         if self.received.stop.is_set() and not self.announced.is_set() and not self.quiet:
             self.announced.set()
             say(f"segmentation: stopping with the frames so far; {self.received.again} ends at once and leaves nothing")
 
-    def _run(self, job: Job, progress: BatchProgress, *, alone: bool) -> Outcome:
+    def _run(self, job: Job, progress: BatchProgress, stop: threading.Event, *, alone: bool) -> Outcome:
         """Runs one job, unless its files exist and are to be skipped. Raises any error of the run."""
         if self.skip_existing and job.done:
             progress.skip(job.source)
@@ -175,8 +180,8 @@ class JobBatch:
             options = job.options
             if str(options.get("results")) == STANDARD:
                 options = options | {"results": self.stdout.open_file}
-            report = self.segmenter.run(source, target, stop=job.stop, progress=advance, **options)
-            stopped = job.stop.is_set() and not report.complete
+            report = self.segmenter.run(source, target, stop=stop, progress=advance, **options)
+            stopped = stop.is_set() and not report.complete
             if stopped and (self.skip_existing or not alone):
                 report = _as_fragment(report, [path for path in job.written if path not in before])
             return Outcome(job.source, report=report, stopped=stopped)
@@ -209,7 +214,7 @@ class JobBatch:
                 return code or fail(exc)
         return code
 
-    def _summarize(self, outcomes: Sequence[Outcome], count: int, seconds: float) -> None:
+    def _summarize(self, outcomes: Sequence[Outcome], seconds: float) -> None:
         """Says how many inputs are done, skipped and failed, and why those failed."""
         reports = [outcome.report for outcome in outcomes if outcome.report is not None]
         failed = [outcome.error for outcome in outcomes if outcome.error is not None]
@@ -218,7 +223,7 @@ class JobBatch:
             "stopped": sum(outcome.stopped for outcome in outcomes),
             "skipped": len(outcomes) - len(reports) - len(failed),
             "failed": len(failed),
-            "not begun": count - len(outcomes),
+            "not begun": self._count - len(outcomes),
         }
         frames = sum(report.frames for report in reports)
         size = sum(_size(path) for report in reports for path in _files(report))
@@ -230,6 +235,15 @@ class JobBatch:
                 say(f"nothing found: {report.input}")
         for error in failed:
             say(f"failed: {error}", logging.ERROR)
+
+
+def _failed(job: Job, exc: Exception, *, alone: bool) -> Outcome:
+    """Returns the end of a job that has failed. Among others, the message names the input."""
+    label = job.source.label
+    error = reported(exc, label)
+    if not (alone or any(name in str(error) for name in (label, *map(str, job.written)))):
+        error = type(error)(f"{label}: {error}")
+    return Outcome(job.source, error=error)
 
 
 def _as_fragment(report: Report, written: Sequence[Path]) -> Report:

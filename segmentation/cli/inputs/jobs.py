@@ -1,7 +1,6 @@
 """Jobs of the command line: each input with the files that its run reads and writes."""
 
 import os
-import threading
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -50,7 +49,6 @@ class Job:
     options: RunOptions
     folders: set[Path] = field(default_factory=set)  # to be made if they are missing
     address: str | None = None  # that the video is sent to, in place of `target`
-    stop: threading.Event = field(default_factory=threading.Event)  # ends this run, with complete files
 
     @property
     def written(self) -> list[Path]:

@@ -13,7 +13,6 @@ from paths import SAMPLE
 from program import TIMEOUT, start
 from videos import Synthetic, times
 
-from segmentation.cli.inputs.input_threads import in_threads
 from segmentation.cli.main import main
 
 Session = type[FakeSegmenter]
@@ -95,24 +94,42 @@ def test_no_more_inputs_at_a_time_than_asked(tmp_path: Path, session: Session, m
     assert most == [2] and len(session.made[0].runs) == 6 and threading.main_thread().ident not in running
 
 
-def test_an_error_fails_its_item_alone_and_an_interrupt_ends_all() -> None:
-    def fail(number: int) -> int:
-        if number == 2:
-            raise ZeroDivisionError
-        if number == 0:
-            raise KeyboardInterrupt
-        return number
+def test_an_error_fails_its_input_alone_and_an_interrupt_ends_all(
+    tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    raised: list[type[BaseException]] = [ZeroDivisionError]
 
-    def failed(number: int, exc: Exception) -> int:
-        assert isinstance(exc, ZeroDivisionError)
-        return -number
+    def during(stop: threading.Event) -> None:
+        if raised:
+            raise raised.pop()
 
-    def run(items: list[int]) -> list[int]:
-        return sorted(in_threads(fail, items, lambda: 2, threading.Event(), failed))
+    monkeypatch.setattr(session, "during", staticmethod(during))
+    for name in ("a.mp4", "b.mp4", "c.mp4"):
+        (tmp_path / name).write_bytes(b"v")
+    assert main([str(tmp_path), "--jobs", "2"]) == 1
+    assert "2 done, 1 failed" in capfd.readouterr().err
+    raised += [KeyboardInterrupt]
+    assert main([str(tmp_path), "--jobs", "2"]) == 0  # it ends the command, which no signal has stopped
+    assert "done" not in capfd.readouterr().err
 
-    assert run([1, 2, 3, 4]) == [-2, 1, 3, 4] and run([]) == []
-    with pytest.raises(KeyboardInterrupt):
-        run([1, 0, 3])
+
+def test_a_thread_that_can_not_start_fails_its_own_input(
+    tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Beside others that are under way, the input waits for one of them."""
+    begin, refused = threading.Thread.start, [True, False, True]
+
+    def start(self: threading.Thread) -> None:
+        if self.name.endswith(".mp4") and refused and refused.pop(0):
+            raise RuntimeError("can't start new thread")
+        begin(self)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    for name in ("a.mp4", "b.mp4", "c.mp4"):
+        (tmp_path / name).write_bytes(b"v")
+    assert main([str(tmp_path), "--jobs", "3"]) == 1
+    assert "2 done, 1 failed" in (said := capfd.readouterr().err)
+    assert f"failed: {tmp_path}/a.mp4: memory or threads are used up" in said
 
 
 @pytest.mark.parametrize("jobs", ["0", "-1", "some", "1.5"])

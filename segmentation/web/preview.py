@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.errors import InputError, one_line
+from segmentation.errors import ConfigError, InputError, one_line
 from segmentation.frames.instances import FrameInstances
 from segmentation.interval.carried_corrections import PackedMap, corrected
 from segmentation.media.pictures.still import gray_png, is_still, read_still
@@ -121,8 +121,8 @@ class Previews:
         """Returns the frame that is shown at that time as JPEG, at most `width` pixels wide; a correction as PNG.
 
         Where `pick`, `except_` or `only` names a point at a time, the frame of that time alone shows the choice. The
-        masks are corrected by the text of a `project` file. Raises as `Segmenter.frames`, and `InputError` for a
-        project that does not fit.
+        masks are corrected by the text of a `project` file. Raises as `Segmenter.frames`, `InputError` for a project
+        that does not fit, and `ConfigError` for a time behind the end.
         """
         config = Config(**options)
         seen = self._find(path, seconds, config)
@@ -172,7 +172,12 @@ class Previews:
     def _find(self, path: str, seconds: float, config: Config) -> _SeenFrame:
         state = _state(path)
         about, frame_length = self._probed(state)
-        index = round(min(seconds, about.seconds or seconds) * about.rate)
+        index = round(seconds * about.rate)
+        if about.rate and about.seconds:
+            count = max(1, round(about.seconds * about.rate))
+            if index > count:
+                raise ConfigError(f"time {seconds:g}: the video ends at {about.seconds:g} s")
+            index = min(index, count - 1)  # at the end itself the last frame is shown
         picked = config.pick is not None
         key = (state, index, config.model, config.anonymize, config.smoothing_strength, picked)
         for found in (key, (*key[:-1], True)):

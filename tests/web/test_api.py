@@ -168,13 +168,18 @@ def test_a_crash_of_a_preview_takes_nothing_along(served: Served) -> None:
     assert children(served.process.pid, "preview_process") != [previews]
 
 
-@pytest.mark.parametrize("time, number", [(0.0, 0), (1.0, 30), (1.3667, 41), (1.9667, 59), (60.0, 59)])
+@pytest.mark.parametrize("time, number", [(0.0, 0), (1.0, 30), (1.3667, 41), (1.9667, 59), (2.0, 59)])
 def test_frames_are_exact(served: Served, time: float, number: int) -> None:
     fields = {"source": "files/numbered.mp4", "time": str(time), "view": "input", "width": "320"}
     status, body, headers = served.ask("api/frames", fields)
     assert status == 200 and headers["content-type"] == "image/jpeg"
     picture = cv2.imdecode(np.frombuffer(body, np.uint8), cv2.IMREAD_GRAYSCALE)
     assert read(np.asarray(picture, np.uint8))[0] == number
+
+
+def test_a_time_behind_the_end_has_no_frame(served: Served) -> None:
+    answer = detail(served.ask("api/frames", {"source": "files/numbered.mp4", "time": "2.1"}))
+    assert answer == (422, "time 2.1: the video ends at 2 s")
 
 
 def test_frames_show_regions_in_their_time(served: Served) -> None:

@@ -121,6 +121,8 @@ def seconds_of(calls: dict[str, Callable[[], object]], repeats: int) -> dict[str
 def changes(server: Server, video: str) -> dict[str, Callable[[], object]]:
     """Returns calls of what one does on the page, each of which shows a frame that was not shown before."""
     dice, now = random.Random(1), [0.0]
+    facts = json.loads(server.ask(f"api/inputs/files/{video}"))
+    last = facts["seconds"] - 1 / facts["rate"]
     chosen: dict[str, object] = {"effect": "blur:20"}
 
     def look() -> None:
@@ -128,7 +130,7 @@ def changes(server: Server, video: str) -> dict[str, Callable[[], object]]:
         server.ask("api/frames", {**fields, "time": f"{now[0]:.3f}", "options": json.dumps(chosen)})
 
     def go(to: Callable[[], float]) -> None:
-        now[0] = to() % 5.5
+        now[0] = to() % last
         look()
 
     def choose(name: str, value: Callable[[], object]) -> None:
@@ -136,7 +138,7 @@ def changes(server: Server, video: str) -> dict[str, Callable[[], object]]:
         look()
 
     return {
-        "any other frame": lambda: go(lambda: dice.uniform(0, 5.5)),
+        "any other frame": lambda: go(lambda: dice.uniform(0, last)),
         "the next frame": lambda: go(lambda: now[0] + 0.04),
         "threshold": lambda: choose("threshold", lambda: round(dice.uniform(0.2, 0.8), 3)),
         "feather": lambda: choose("feather", lambda: round(dice.uniform(0, 9), 2)),

@@ -79,6 +79,8 @@ def read_still(given: str | Source, access: Access | None = None) -> Still:
         stream = video_stream(container, path, access)
         codec, bits = stream.codec_context.name, _bits(stream)
         if not bits:  # FFmpeg refuses it before it takes memory
+            if codec in _BY_OPENCV and not source.is_url and not cv2.haveImageReader(path):
+                raise InputError(f"{path}: is no picture, whatever its name says")
             raise InputError(f"{path}: is damaged or cut off, of a kind that isn't read, or {too_large(access)}")
         if codec not in _BY_OPENCV:
             return _decoded(container, stream, path, access)
@@ -87,8 +89,10 @@ def read_still(given: str | Source, access: Access | None = None) -> Still:
         raise InputError(f"{path}: is damaged or cut off")
     if codec == "tiff" and (count := pages(data)) > 1:
         log.warning("%s: has %d pages; the first is read", path, count)
+    jpeg = codec == "mjpeg"  # without alpha or depth, so that OpenCV can have it in RGB at once
+    flags = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION if jpeg else cv2.IMREAD_UNCHANGED
     try:
-        found, kinds, chunks = cv2.imdecodeWithMetadata(np.frombuffer(data, np.uint8), flags=cv2.IMREAD_UNCHANGED)
+        found, kinds, chunks = cv2.imdecodeWithMetadata(np.frombuffer(data, np.uint8), flags=flags)
     except cv2.error as exc:
         raise InputError(f"{path}: can't be read ({one_line(exc)})") from exc
     if found is None:
@@ -97,7 +101,8 @@ def read_still(given: str | Source, access: Access | None = None) -> Still:
         raise InputError(f"{path}: its samples are {found.dtype}; pictures of 8 or 16 bits are read")
     about = {int(kind): bytes(chunk) for kind, chunk in zip(kinds, chunks, strict=True)}
     icc = tiff_profile(data) if codec == "tiff" else about.get(cv2.IMAGE_METADATA_ICCP)
-    still = _still(path, _upright(found, about.get(cv2.IMAGE_METADATA_EXIF, b"")), icc, bits)
+    upright = np.ascontiguousarray(turned(about.get(cv2.IMAGE_METADATA_EXIF, b"")).upright(found))
+    still = _still(path, np.asarray(upright, np.uint8) if jpeg else _rgb(upright), icc, bits)
     return replace(still, metadata=metadata_of(data))
 
 
@@ -131,8 +136,9 @@ def encode_still(pixels: Pixels, target: Path, quality: Quality | None, profile:
 def gray_png(levels: NDArray[np.uint8]) -> bytes:
     """Returns a mask's levels (H, W) as a gray PNG."""
     # Against zlib's level 1 and OpenCV's filter, a mask of 12 megapixels takes 0.4 times the time and 0.7 the bytes.
-    options = [cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE]
-    options += [cv2.IMWRITE_PNG_FILTER, cv2.IMWRITE_PNG_FILTER_UP, cv2.IMWRITE_PNG_COMPRESSION, 1]
+    options = [cv2.IMWRITE_PNG_COMPRESSION, 1]  # first, as it resets the strategy
+    options += [cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE]
+    options += [cv2.IMWRITE_PNG_FILTER, cv2.IMWRITE_PNG_FILTER_UP]
     return bytes(cv2.imencode(".png", levels, options)[1])
 
 
@@ -169,11 +175,10 @@ def _still(path: str, pixels: Pixels, profile: bytes | None, bits: int) -> Still
     )
 
 
-def _upright(found: NDArray[Any], exif: bytes) -> Pixels:
-    """Returns pixels of OpenCV (gray, BGR or BGRA; 8 or 16 bits) as RGB or RGBA of 8 bits, upright."""
+def _rgb(found: NDArray[Any]) -> Pixels:
+    """Returns pixels of OpenCV (gray, BGR or BGRA; 8 or 16 bits) as RGB or RGBA of 8 bits."""
     if found.dtype == np.uint16:
         found = np.rint(found / np.float32(257)).astype(np.uint8)
-    found = np.ascontiguousarray(turned(exif).upright(found))
     if found.ndim == 2:
         return np.asarray(cv2.cvtColor(found, cv2.COLOR_GRAY2RGB), np.uint8)
     return np.asarray(cv2.cvtColor(found, cv2.COLOR_BGR2RGB if found.shape[2] == 3 else cv2.COLOR_BGRA2RGBA), np.uint8)

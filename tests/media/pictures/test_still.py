@@ -70,6 +70,13 @@ def test_pictures_that_are_cut_off(tmp_path: Path, suffix: str, capfd: pytest.Ca
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.webp", "a.bmp"])
+def test_what_is_called_a_picture_and_is_none(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("<html>not found</html>")
+    with pytest.raises(InputError, match=f"{name}: is no picture, whatever its name says"):
+        read_still(str(tmp_path / name))
+
+
 def test_a_damaged_png(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = photos.write(tmp_path / "a.png", photos.photo())
     data = bytearray(path.read_bytes())
@@ -99,7 +106,8 @@ def test_quality(suffix: str) -> None:
 def test_masks_are_smaller_than_by_default() -> None:
     x = np.linspace(-1, 1, 400)
     distance = np.hypot(x[:300, None], x[None])
-    levels = np.rint(255 / (1 + np.exp(40 * (distance - 0.5)))).astype(np.uint8)
+    small = np.rint(255 / (1 + np.exp(40 * (distance - 0.5)))).astype(np.uint8)
+    levels = np.asarray(cv2.resize(small, (1600, 1200)), np.uint8)  # as a network's masks are enlarged
     data = gray_png(levels)
     assert np.array_equal(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED), levels)
     assert len(data) < 0.8 * len(cv2.imencode(".png", levels)[1])

@@ -9,7 +9,7 @@ from typing import BinaryIO
 from segmentation.frames.source import Source
 
 _MOST_BOXES = 100_000  # a file of nothing but empty boxes would take minutes
-_UNKNOWN = {0, (1 << 32) - 1, (1 << 64) - 1}  # durations that state none
+UNKNOWN = {0, (1 << 32) - 1, (1 << 64) - 1}  # durations that state none
 
 
 def boxes(file: BinaryIO | RawIOBase, inside: Collection[bytes]) -> Iterator[tuple[bytes, int, int]]:
@@ -46,17 +46,17 @@ def track_length(source: Source, track: int) -> Fraction | None:
             ticks = 0  # a second
             for kind, begin, _ in boxes(file, {b"moov", b"trak"}):
                 if kind == b"mvhd":
-                    ticks, _ = _numbers(file, begin, between=0)
+                    ticks, _ = numbers(file, begin, between=0)
                 elif kind == b"tkhd":
-                    number, length = _numbers(file, begin, between=4)
+                    number, length = numbers(file, begin, between=4)
                     if number == track:
-                        return Fraction(length, ticks) if ticks and length not in _UNKNOWN else None
+                        return Fraction(length, ticks) if ticks and length not in UNKNOWN else None
     except (OSError, struct.error):
         pass  # FFmpeg has opened the file, and says what is wrong with it
     return None
 
 
-def _numbers(file: BinaryIO | RawIOBase, begin: int, *, between: int) -> tuple[int, int]:
+def numbers(file: BinaryIO | RawIOBase, begin: int, *, between: int) -> tuple[int, int]:
     """Returns the number after the two dates of a header, and the duration, `between` bytes after it."""
     file.seek(begin)
     version = (file.read(1) or b"\0")[0]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MPEG_WRAPS = Fraction(1 << 33, 90_000)  # seconds: 33 bits at 90 kHz, ISO/IEC 13818-1, 2.4.3.7
-_MOST_REORDERED = 17  # packets: a picture waits for 16 at most (H.264, A.3.1), and a flush ends the stream
+MOST_REORDERED = 17  # packets: a picture waits for 16 at most (H.264, A.3.1), and a flush ends the stream
 
 
 class SourcePackets:
@@ -130,14 +130,14 @@ def _with_true_lengths(packets: Iterator[Packet[Stream]], end: int | None) -> It
     lasts as long as the last packet in the file.
     """
     held: deque[Packet[Stream]] = deque()
-    shown: deque[int] = deque(maxlen=2 * _MOST_REORDERED)  # pts of packets in `held` and before
+    shown: deque[int] = deque(maxlen=2 * MOST_REORDERED)  # pts of packets in `held` and before
     error = None
     try:
         for packet in packets:
             held.append(packet)
             if _is_shown(packet):
                 shown.append(packet.pts or 0)
-            if len(held) > _MOST_REORDERED:
+            if len(held) > MOST_REORDERED:
                 yield _until_next(held.popleft(), shown)
     except av.error.FFmpegError as exc:  # the packets before it are whole
         error = exc

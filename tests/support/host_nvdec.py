@@ -172,6 +172,7 @@ def _native_module() -> Any:
         "segmentation.stages.decode.native.decoder",
     )
     native.ChunkDecoder.__init__.__globals__["nvdec_engines"] = lambda config, info: ENGINES
+    native.library = stand_in
     native.NativeSession.__init__.__globals__["native"] = SimpleNamespace(
         **{**vars(native_library), "library": stand_in}
     )

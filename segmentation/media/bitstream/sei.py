@@ -19,11 +19,10 @@ from av.video.frame import VideoFrame
 
 from segmentation.frames import Frame, Message, VideoInfo
 from segmentation.media.bitstream.headers import payloads, units
+from segmentation.media.video_packet import head
 
 if TYPE_CHECKING:
-    from av.video.stream import VideoStream
-
-    VideoPacket = Packet[VideoStream]
+    from segmentation.media.video_packet import ChunkPacket, VideoPacket
 
 log = logging.getLogger(__name__)
 
@@ -99,11 +98,11 @@ class MessageReader:
         found += [(REGISTERED, _ATSC + _FORMAT + bytes([0x41, 0xF0 | afd[0] & 15])) for afd in data.get("AFD", [])]
         return (*found, *((UNREGISTERED, user) for user in data.get("SEI_UNREGISTERED", []) if not _is_settings(user)))
 
-    def of_packet(self, packet: VideoPacket) -> tuple[Message, ...]:
+    def of_packet(self, packet: ChunkPacket) -> tuple[Message, ...]:
         """Returns the messages of the frame in a packet with start codes."""
         if self._codec not in ("h264", "hevc", "mpeg2video"):
             return ()
-        return tuple(filter(self._is_kept, _in_packet(self._codec, bytes(packet))))
+        return tuple(filter(self._is_kept, _in_packet(self._codec, head(packet))))
 
     def _is_kept(self, message: Message) -> bool:
         kind, payload = message

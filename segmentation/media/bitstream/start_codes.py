@@ -22,6 +22,31 @@ _LENGTH_SIZE = {"h264": 4, "hevc": 21}
 _REPEATED = ("h264", "hevc", "mpeg2video", "mpeg4")  # codecs whose extradata decoders must find in the stream itself
 
 
+def parameter_sets(codec: str, extradata: bytes | None) -> bytes:
+    """Returns the parameter sets of H.264 or HEVC in an MP4's extradata, with start codes. ISO/IEC 14496-15.
+
+    Raises `ValueError` where the extradata are of another form, or NAL units don't begin with a length in four bytes.
+    """
+    data = extradata or b""
+    if codec not in _LENGTH_SIZE or data[:1] != b"\1" or data[_LENGTH_SIZE[codec] :][:1][0] & 3 != 3:
+        raise ValueError("no extradata of an MP4 with lengths in four bytes")
+    found, at = b"", _LENGTH_SIZE[codec] + 1
+    arrays = 2 if codec == "h264" else data[at]  # H.264 has an array of SPS, and one of PPS
+    at += codec == "hevc"
+    for array in range(arrays):
+        if codec == "h264":
+            count, at = data[at] & (255 if array else 31), at + 1
+        else:
+            count, at = int.from_bytes(data[at + 1 : at + 3]), at + 3
+        for _ in range(count):
+            size = int.from_bytes(data[at : at + 2])
+            found += _START_CODE + data[at + 2 : at + 2 + size]
+            at += 2 + size
+    if at > len(data):
+        raise ValueError("the extradata are cut off")
+    return found
+
+
 class PacketFilter:
     """Puts into the packets of a stream all that their container stores apart. Packets come in decoding order."""
 

@@ -13,7 +13,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from itertools import takewhile
-from typing import ClassVar, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar, cast
 
 from segmentation.frames import FORMATS, ON_GPU, Frame, FrameBatch, Memory, VideoInfo
 from segmentation.gpu.context import Gpu, torch_dtype
@@ -31,6 +31,9 @@ from segmentation.stages.decode.nvdec_support import nvdec_engines
 from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.stages.decode.stream_format import StreamFormat
 from segmentation.stages.decode.timestamps import Timeline, missing
+
+if TYPE_CHECKING:
+    from segmentation.media.video_packet import ChunkPacket
 
 log = logging.getLogger(__name__)
 
@@ -182,10 +185,7 @@ class ChunkDecoder(Decoder, Generic[SessionT, ProgressT]):
 
     def _read(self) -> None:
         """Reads packets and opens chunks, with as many threads to decode them as the file's share allows."""
-        constancy = PacketConstancy(self.info, self._differ)
-        first = self._timeline.first
-        there = read(self.info, first, self._reading_failed, self._packet_damaged, self._opened, constancy)
-        packets = takewhile(lambda _: not self._queue.closed.is_set(), there)
+        packets = takewhile(lambda _: not self._queue.closed.is_set(), self._packets())
         cut: Iterator[Chunk[DecodedBatch]]
         if self.info.decoding_times:  # times don't tell which chunk a frame belongs to
             cut = whole(packets, self._queue.closed)
@@ -196,6 +196,11 @@ class ChunkDecoder(Decoder, Generic[SessionT, ProgressT]):
                 self._begin(self._work)
             self._queue.open(chunk)
         self._queue.open(None)
+
+    def _packets(self) -> Iterator[ChunkPacket]:
+        """Yields the packets from the keyframe before the wanted stretch on."""
+        first, constancy = self._timeline.first, PacketConstancy(self.info, self._differ)
+        return read(self.info, first, self._reading_failed, self._packet_damaged, self._opened, constancy)
 
     def _differ(self, text: str) -> None:
         log.warning(text)

@@ -10,7 +10,7 @@ from __future__ import annotations  # av.Packet takes its parameter only for typ
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import av.error
@@ -18,29 +18,24 @@ from av.video.stream import VideoStream
 
 from segmentation.errors import InputError, one_line
 from segmentation.frames import VideoInfo
-from segmentation.media.bitstream.headers import (
-    Shown,
-    begins_stream,
-    is_idr,
-    may_interlace,
-    pictures,
-    refreshes_gradually,
-)
+from segmentation.media.bitstream.headers import Shown, begins_stream, may_interlace, pictures, refreshes_gradually
 from segmentation.media.bitstream.start_codes import PacketFilter
 from segmentation.media.bitstream.whole_packets import whole_packets
 from segmentation.media.demux import demuxed
 from segmentation.media.encryption import refuse_encrypted
 from segmentation.media.opening.open_input import open_input
 from segmentation.media.source_packets import SourcePackets, leads_there
+from segmentation.media.video_packet import PacketT, Sample, head
 
 if TYPE_CHECKING:
-    from segmentation.media.video_packet import VideoPacket
+    from segmentation.media.video_packet import ChunkPacket, VideoPacket
 
 log = logging.getLogger(__name__)
 
 _MOST_WAITING = 600  # packets of one chunk that wait for its decoder: the reader then waits for the decoder
 _POLL = 0.05  # seconds between looks at whether decoding has been stopped
-_HEVC_IRAP, _HEVC_RASL = range(16, 24), range(8, 10)  # nal_unit_type, H.265 table 7-1
+_IDR = {"h264": {5}, "hevc": {19, 20}}  # nal_unit_type, H.264 and H.265 tables 7-1
+_HEVC_IRAP, _HEVC_RASL = set(range(16, 24)), {8, 9}
 
 BatchT = TypeVar("BatchT")
 
@@ -61,19 +56,19 @@ class Chunk(Generic[BatchT]):
         self.until: int | None = None
         self.joined = False  # whether time has stepped back before the chunk: pts then don't tell when a frame is shown
         self.passed: int | None = None  # the pts of the last frame that was left out before the wanted stretch
-        self.head: VideoPacket | None = None  # the first packet
+        self.head: ChunkPacket | None = None  # the first packet
         self.length = 0  # packets so far
         self.ended = False  # whether all packets have been added
         self.begun = 0  # batches that the decoder has begun to fill
         self.decoded: deque[BatchT] = deque()  # full batches that no thread has taken yet
         self.done = False  # whether the decoder has added its last batch
         self.lost = 0  # frames that are missing after the last one that was decoded
-        self._waiting: list[VideoPacket] = []  # that the decoder has not taken
+        self._waiting: list[ChunkPacket] = []  # that the decoder has not taken
         self._wanted = 1  # packets for which the decoder waits
         self._changed = threading.Condition()
         self._stop = stop
 
-    def put(self, packet: VideoPacket | None) -> None:
+    def put(self, packet: ChunkPacket | None) -> None:
         """Adds a packet, or ends the chunk with `None`. Waits while many packets are there, unless stopped."""
         if self.head is None:
             self.head = packet
@@ -88,7 +83,7 @@ class Chunk(Generic[BatchT]):
             while len(self._waiting) >= _MOST_WAITING and not self._stop.is_set():
                 self._changed.wait(_POLL)
 
-    def take(self, least: int) -> list[VideoPacket]:
+    def take(self, least: int) -> list[ChunkPacket]:
         """Returns the packets that are there: `least` or more, fewer at the end, none after it or when stopped."""
         with self._changed:
             self._wanted = least
@@ -98,7 +93,7 @@ class Chunk(Generic[BatchT]):
             self._changed.notify_all()
             return taken
 
-    def packets(self) -> Iterator[VideoPacket]:
+    def packets(self) -> Iterator[ChunkPacket]:
         """Yields the packets as they are added. Ends early when stopped."""
         while taken := self.take(1):
             for packet in taken:
@@ -117,7 +112,7 @@ class Chunk(Generic[BatchT]):
 
 
 def chunks(
-    packets: Iterable[VideoPacket], cuttable: Callable[[VideoPacket], bool], least: int, stop: threading.Event
+    packets: Iterable[ChunkPacket], cuttable: Callable[[ChunkPacket], bool], least: int, stop: threading.Event
 ) -> Iterator[Chunk[BatchT]]:
     """Cuts packets at keyframes into chunks of `least` packets or more.
 
@@ -174,7 +169,7 @@ def _end(chunk: Chunk[BatchT] | None) -> None:
         chunk.put(None)
 
 
-def whole(packets: Iterable[VideoPacket], stop: threading.Event) -> Iterator[Chunk[BatchT]]:
+def whole(packets: Iterable[ChunkPacket], stop: threading.Event) -> Iterator[Chunk[BatchT]]:
     """Yields all packets as one chunk, whatever their times."""
     chunk: Chunk[BatchT] = Chunk(None, stop)
     yield chunk
@@ -198,9 +193,6 @@ def read(
     packet, and `keyframe` with each keyframe's data. Raises `StreamChanges` where a stream goes on in another size or
     with fields.
     """
-    first_shown: set[Shown] = set()  # pictures that the first headers state
-    begun = False  # before, there is nothing to decode, and a session may still have the parameters of another file
-    keyframes = 0
     sought = first if first is not None and _leads_before(info, first) else None
     with open_input(info.path, info.access) as container:
         stream = container.streams[info.stream_index]
@@ -210,33 +202,45 @@ def read(
         filtered = PacketFilter(stream, info.path)
         source: Any = SourcePackets(container, stream)
         opened(source)
-        try:
+
+        def ready() -> Iterator[VideoPacket]:
             for packet in whole_packets(source, damaged):
                 refuse_encrypted(packet, info.path)
                 made = filtered(packet)
                 if not made:
                     damaged()
-                for ready in made:
-                    begun = begun or begins_stream(info.codec, bytes(ready))
-                    keyframes += begun and ready.is_keyframe
-                    if not begun or (keyframes == 1 and needs_earlier_frames(info.codec, ready)):
-                        continue
-                    if ready.is_keyframe:
-                        keyframe(bytes(ready))
-                    if ready.is_keyframe or info.codec == "vp9":
-                        _check_headers(info, bytes(ready), first_shown)
-                    yield ready
+                yield from made
+
+        try:
+            yield from decodable(info, ready(), keyframe)
         except av.error.FFmpegError as exc:
             log.warning("%s: reading ended early: %s", info.path, one_line(exc))
             cut_short()
 
 
-def needs_earlier_frames(codec: str, packet: VideoPacket) -> bool:
+def decodable(info: VideoInfo, packets: Iterable[PacketT], keyframe: Callable[[bytes], None]) -> Iterator[PacketT]:
+    """Yields packets with start codes from the first one on at which decoding can begin. See `read`."""
+    first_shown: set[Shown] = set()  # pictures that the first headers state
+    begun = False  # before, there is nothing to decode, and a session may still have the parameters of another file
+    keyframes = 0
+    for packet in packets:
+        begun = begun or begins_stream(info.codec, head(packet))
+        keyframes += begun and packet.is_keyframe
+        if not begun or (keyframes == 1 and needs_earlier_frames(info.codec, packet)):
+            continue
+        if packet.is_keyframe:
+            keyframe(head(packet))
+        if packet.is_keyframe or info.codec == "vp9":
+            _check_headers(info, head(packet), first_shown)
+        yield packet
+
+
+def needs_earlier_frames(codec: str, packet: ChunkPacket) -> bool:
     """Returns whether an HEVC picture refers to some before the keyframe that precedes it (RASL).
 
     At the beginning of a stream no decoder shows those. NVDEC would leave out the keyframe too.
     """
-    return codec == "hevc" and any(nal >> 1 & 63 in _HEVC_RASL for nal in _nal_bytes(packet))
+    return codec == "hevc" and not _HEVC_RASL.isdisjoint(_unit_kinds(codec, packet))
 
 
 def _check_headers(info: VideoInfo, data: bytes, first: set[Shown]) -> None:
@@ -288,15 +292,15 @@ def _leads_before(info: VideoInfo, first: int) -> bool:
         return not any(refreshes_gradually(info.codec, bytes(packet)) for packet in ready)
 
 
-def exact_keyframe(codec: str) -> Callable[[VideoPacket], bool]:
+def exact_keyframe(codec: str) -> Callable[[ChunkPacket], bool]:
     """Returns a test for packets at which decoding can begin and every frame shown from then on is exact.
 
     In H.264, keyframes other than IDR pictures may begin a gradual refresh, and later frames may refer to earlier ones.
     """
     if codec == "h264":
-        return lambda packet: _is_key(packet) and is_idr(codec, bytes(packet))
+        return lambda packet: _is_key(packet) and _is_idr(codec, packet)
     if codec == "hevc":
-        return lambda packet: _is_key(packet) and any(nal >> 1 & 63 in _HEVC_IRAP for nal in _nal_bytes(packet))
+        return lambda packet: _is_key(packet) and not _HEVC_IRAP.isdisjoint(_unit_kinds(codec, packet))
     return _is_key
 
 
@@ -307,17 +311,17 @@ def begins_anew(codec: str, chunk: Chunk[BatchT]) -> bool:
     and no later frame refers to them. All packets must be there already: else the decoder would wait for the reader
     while it holds frames that other decoders, and so the reader, wait for.
     """
-    return chunk.head is not None and chunk.ended and is_idr(codec, bytes(chunk.head))
+    return chunk.head is not None and chunk.ended and _is_idr(codec, chunk.head)
 
 
-def is_hidden(codec: str, packet: VideoPacket) -> bool:
+def is_hidden(codec: str, packet: ChunkPacket) -> bool:
     """Returns whether a packet's frame is never shown and only serves as a reference for others.
 
     VP8 and VP9 have such frames in packets of their own (`show_frame`: RFC 6386, 9.1; VP9 bitstream, 6.2 and annex B).
     """
     if codec not in ("vp8", "vp9"):
         return False
-    data = memoryview(packet)
+    data = bytes(packet)
     if codec == "vp8":
         return not data[0] & 16
     if data[-1] & 0xE0 == 0xC0:  # a superframe ends with a frame that is shown
@@ -327,14 +331,23 @@ def is_hidden(codec: str, packet: VideoPacket) -> bool:
     return not (show_existing_frame or show_frame)
 
 
-def _is_key(packet: VideoPacket) -> bool:
+def _is_key(packet: ChunkPacket) -> bool:
     return packet.is_keyframe and packet.pts is not None
 
 
-def _nal_bytes(packet: VideoPacket) -> Iterator[int]:
-    """Yields the first byte of each NAL unit in a packet with start codes (H.264 annex B)."""
-    data = bytes(packet)
+def _is_idr(codec: str, packet: ChunkPacket) -> bool:
+    return codec in _IDR and not _IDR[codec].isdisjoint(_unit_kinds(codec, packet))
+
+
+def _unit_kinds(codec: str, packet: ChunkPacket) -> Set[int]:
+    return packet.unit_kinds if isinstance(packet, Sample) else unit_kinds(codec, bytes(packet))
+
+
+def unit_kinds(codec: str, data: bytes) -> Set[int]:
+    """Returns the nal_unit_type of each NAL unit between start codes."""
+    found = set()
     at = data.find(b"\0\0\1")
     while 0 <= at < len(data) - 3:
-        yield data[at + 3]
+        found.add(data[at + 3] & 31 if codec == "h264" else data[at + 3] >> 1 & 63)
         at = data.find(b"\0\0\1", at + 3)
+    return found

@@ -18,7 +18,7 @@ from segmentation.stages.decode.stream_format import StreamFormat
 
 if TYPE_CHECKING:
     from segmentation.media.bitstream.sei import MessageReader
-    from segmentation.media.video_packet import VideoPacket
+    from segmentation.media.video_packet import ChunkPacket
 
 _IN_ORDER = ("vp8", "vp9")  # codecs whose frames are shown as they are decoded
 
@@ -43,7 +43,7 @@ class TimesToCome(dict[int, Presentation]):
         self._messages = messages
         self._codec, self._in_order = codec, in_order or codec in _IN_ORDER
 
-    def data(self, packet: VideoPacket) -> nvc.PacketData:
+    def data(self, packet: ChunkPacket) -> nvc.PacketData:
         """Returns a packet for NVDEC, and notes its times for its frame, if that is shown.
 
         NVDEC takes timestamps that rise in decoding order for decoding times, and gives them to the frames in

@@ -1,4 +1,4 @@
-"""Compiles the library of decoder.cpp. Imports nothing of the package, since setup.py runs this before it is there."""
+"""Compiles the library of decoder.cpp and samples.cpp. Imports nothing of the package: setup.py runs this before."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-_SOURCES = tuple(Path(__file__).with_name(name) for name in ("decoder.cpp", "driver.h", "nvcuvid.h"))
+_COMPILED = tuple(Path(__file__).with_name(name) for name in ("decoder.cpp", "samples.cpp"))
+_SOURCES = (*_COMPILED, *(Path(__file__).with_name(name) for name in ("driver.h", "nvcuvid.h")))
 _NAME = f"libnvdec-{platform.machine()}"
 # Absent from a checkout. One of other sources, as before an update, has another name: its structures may be others.
 BUILT = Path(__file__).with_name("built") / f"{_NAME}-{zlib.crc32(b''.join(s.read_bytes() for s in _SOURCES)):08x}.so"
@@ -24,7 +25,7 @@ def build_library(path: Path, compiler: str, extra: Sequence[str] = ()) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     for earlier in path.parent.glob(f"{_NAME}*.so"):
         earlier.unlink()
-    command = [*shlex.split(compiler), *_FLAGS, *extra, "-o", str(path), str(_SOURCES[0]), "-ldl"]
+    command = [*shlex.split(compiler), *_FLAGS, *extra, "-o", str(path), *map(str, _COMPILED), "-ldl"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as exc:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from segmentation.frames import VideoInfo
 from segmentation.gpu.context import Gpu
 from segmentation.gpu.plane_pool import DevicePlanes
-from segmentation.media.video_packet import VideoPacket
+from segmentation.media.video_packet import ChunkPacket
 from segmentation.options.config import Config
 from segmentation.stages.decode.chunk_decoder import LEAST_DECODERS, ChunkDecoder
 from segmentation.stages.decode.chunk_progress import ChunkProgress, DecodedBatch, FrameTimes, Presentation
-from segmentation.stages.decode.chunks import Chunk, begins_anew, is_hidden
+from segmentation.stages.decode.chunks import Chunk, begins_anew, decodable, is_hidden
+from segmentation.stages.decode.constancy import PacketConstancy
 from segmentation.stages.decode.native.library import library
+from segmentation.stages.decode.native.samples import SampleReader
 from segmentation.stages.decode.native.session import MOST_AT_ONCE, NOTHING, NativeSession, Packets
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
 from segmentation.stages.decode.nvdec_support import nvdec_engines
@@ -59,6 +62,13 @@ class NativeNvdecDecoder(ChunkDecoder[NativeSession, _NativeFilling]):
     def _found_damage(self) -> bool:
         return self._concealed
 
+    def _packets(self) -> Iterator[ChunkPacket]:
+        reader = SampleReader.of(self.info, library())
+        if reader is None:
+            return super()._packets()
+        packets = reader.read(self._timeline.first, self._reading_failed, self._packet_damaged)
+        return decodable(self.info, packets, PacketConstancy(self.info, self._differ))
+
     def _new_session(self) -> NativeSession:
         return NativeSession(self._format, self._gpu.with_own_stream())
 
@@ -91,7 +101,7 @@ class NativeNvdecDecoder(ChunkDecoder[NativeSession, _NativeFilling]):
         self._run(session, NOTHING, None, before, flush=True)
         self._finish(session, before)
 
-    def _packed(self, packets: list[VideoPacket], current: _NativeFilling) -> Packets:
+    def _packed(self, packets: list[ChunkPacket], current: _NativeFilling) -> Packets:
         """Returns packets for the library, and notes when their frames are shown."""
         times, serials, kept = [], [], []
         for packet in packets:
@@ -105,7 +115,7 @@ class NativeNvdecDecoder(ChunkDecoder[NativeSession, _NativeFilling]):
             current.serials += shown
         return Packets(packets, times, serials, kept)
 
-    def _wanted(self, packet: VideoPacket, chunk: Chunk[DecodedBatch]) -> bool:
+    def _wanted(self, packet: ChunkPacket, chunk: Chunk[DecodedBatch]) -> bool:
         """Returns whether a packet's frame is in the chunk and not before the wanted stretch."""
         pts = packet.pts
         if packet.is_discard or not chunk.shows(pts):

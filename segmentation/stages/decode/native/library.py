@@ -1,4 +1,4 @@
-"""Loads the library of decoder.cpp, which has a C interface and needs nothing of Python."""
+"""Loads the library of decoder.cpp and samples.cpp, which has a C interface and needs nothing of Python."""
 
 from __future__ import annotations
 
@@ -51,6 +51,12 @@ class PacketArrays(ctypes.Structure):
     )
 
 
+class SampleRows(ctypes.Structure):
+    """Samples of an MP4, of each an entry in every array."""
+
+    _fields_ = tuple((name, c_void_p) for name in ("offsets", "sizes", "keys", "kinds", "heads"))
+
+
 class NativePicture(ctypes.Structure):
     """A picture that a call has put out."""
 
@@ -96,6 +102,10 @@ def load_library(path: Path, libcuda: str = DRIVER, libnvcuvid: str = NVCUVID) -
             c_int,
         ),
         POINTER(Result),
+    )
+    loaded.nd_read.argtypes = (
+        *(c_int, POINTER(SampleRows), c_int, c_int),
+        *(c_char_p, c_uint32, c_uint64, c_void_p),
     )
     loaded.nd_error.argtypes, loaded.nd_error.restype = (c_void_p,), c_char_p
     loaded.nd_forget.argtypes, loaded.nd_forget.restype = (c_void_p, c_int), None

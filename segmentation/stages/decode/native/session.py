@@ -20,7 +20,7 @@ from segmentation.stages.decode.stream_format import StreamFormat
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
-    from segmentation.media.video_packet import VideoPacket
+    from segmentation.media.video_packet import ChunkPacket
 
 MOST_AT_ONCE = 32  # pictures that one packet may push out: as many as a decoder has surfaces
 _MOST_PICTURES = 128  # of a call
@@ -32,7 +32,7 @@ class Packets:
     """Packets as the library takes them, with the numbers by which it names their pictures. Keeps them alive."""
 
     def __init__(
-        self, packets: Sequence[VideoPacket], times: Sequence[int], serials: Sequence[int], kept: Sequence[bool]
+        self, packets: Sequence[ChunkPacket], times: Sequence[int], serials: Sequence[int], kept: Sequence[bool]
     ) -> None:
         """`serials` are -1 where no picture is ever shown. Pictures that are not `kept` are decoded and dropped."""
         n = self.count = len(packets)

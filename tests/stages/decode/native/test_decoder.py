@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import av
 import pytest
-from native_nvdec import compiler, stand_in_driver
+from native_nvdec import compiler, stand_in, stand_in_driver
 from paths import ROOT
 from videos import Synthetic
 
@@ -21,6 +22,7 @@ from segmentation.media.opening.probe import probe
 from segmentation.options.config import Config
 from segmentation.stages.decode.chunks import StreamChanges, read
 from segmentation.stages.decode.native import build, library
+from segmentation.stages.decode.native.samples import SampleReader
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
 from segmentation.stages.decode.pyav import PyAVDecoder
 
@@ -67,7 +69,9 @@ def shown(stage: Any) -> list[Shown]:
 def expected(path: Path, **options: Any) -> list[Shown]:
     """Returns what the stand-in should show: FFmpeg's times, and levels by the packets' check sums."""
     info = probe(str(path))
-    sums = {packet.pts: (7 + sum(bytes(packet))) % 256 for packet in read(info, None)}
+    reader = SampleReader.of(info, stand_in())
+    packets = read(info, None) if reader is None else reader.read(None, Mock(), Mock())
+    sums = {packet.pts: (7 + sum(bytes(packet))) % 256 for packet in packets}
     times = [(f.pts, f.duration) for batch in PyAVDecoder(info, "yuv420p", Config(**options)) for f in batch.frames]
     return [(pts, duration, [(sums[pts] + i) % 256 for i in range(3)]) for pts, duration in times]
 

@@ -63,10 +63,10 @@ class NativeNvdecDecoder(ChunkDecoder[NativeSession, _NativeFilling]):
         return self._concealed
 
     def _packets(self) -> Iterator[ChunkPacket]:
-        reader = SampleReader.of(self.info, library())
+        reader = SampleReader.of(self.info, library(), self._timeline.first)
         if reader is None:
             return super()._packets()
-        packets = reader.read(self._timeline.first, self._reading_failed, self._packet_damaged)
+        packets = reader.read(self._reading_failed, self._packet_damaged)
         return decodable(self.info, packets, PacketConstancy(self.info, self._differ))
 
     def _new_session(self) -> NativeSession:

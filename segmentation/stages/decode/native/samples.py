@@ -8,19 +8,18 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from ctypes import CDLL, byref
 from functools import cache
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from av.packet import Packet
 from av.video.stream import VideoStream
 
 from segmentation.frames import VideoInfo
-from segmentation.media.bitstream.headers import refreshes_gradually
 from segmentation.media.bitstream.start_codes import PacketFilter, parameter_sets
 from segmentation.media.mp4_samples import Samples, mp4_samples
 from segmentation.media.opening.open_input import open_input
-from segmentation.media.video_packet import Sample, head
-from segmentation.stages.decode.chunks import unit_kinds
+from segmentation.media.video_packet import Sample
+from segmentation.stages.decode.chunks import exact_keyframe, unit_kinds
 from segmentation.stages.decode.native.library import SampleRows
 
 if TYPE_CHECKING:
@@ -35,27 +34,27 @@ class SampleReader:
     """The packets of one file with start codes, in decoding order, as `chunks.read` has them."""
 
     @classmethod
-    def of(cls, info: VideoInfo, library: CDLL) -> SampleReader | None:
-        """Returns a reader; `None` for files that FFmpeg has to read."""
+    def of(cls, info: VideoInfo, library: CDLL, first: int | None = None) -> SampleReader | None:
+        """Returns a reader from the keyframe before the pts `first` on; `None` where FFmpeg has to read."""
         samples = mp4_samples(info)
         try:
-            return None if samples is None else cls(info, samples, parameter_sets(info.codec, info.extradata), library)
+            made = samples and cls(info, samples, parameter_sets(info.codec, info.extradata), library)
         except (ValueError, IndexError):
             return None
+        return made if made and made._goes_to(first) else None
 
     def __init__(self, info: VideoInfo, samples: Samples, header: bytes, library: CDLL) -> None:
         """`header` goes before each keyframe."""
         self._info, self._samples, self._header, self._library = info, samples, header, library
         self._header_kinds = sum(1 << kind for kind in unit_kinds(info.codec, header))
         self._ends = np.cumsum(samples.sizes + np.where(samples.keys, len(header), 0), dtype=np.int64)
+        self._first = 0  # number of the sample at which reading begins
 
-    def read(
-        self, first: int | None, cut_short: Callable[[], None], damaged: Callable[[], None]
-    ) -> Iterator[ChunkPacket]:
-        """Yields all packets from the keyframe before the pts `first` on. See `chunks.read`."""
+    def read(self, cut_short: Callable[[], None], damaged: Callable[[], None]) -> Iterator[ChunkPacket]:
+        """Yields the packets. Calls `cut_short` and `damaged` as `chunks.read` does."""
         with open(self._info.path, "rb", buffering=0) as file, ExitStack() as exits:
             filters: PacketFilter | None = None
-            at = self._begin(cast("BinaryIO", file), first)
+            at = self._first
             while at < len(self._ends):
                 end = self._end(at)
                 found = self._block(file.fileno(), at, end)
@@ -75,14 +74,14 @@ class SampleReader:
                 yield from made
                 at += 1
 
-    def _begin(self, file: BinaryIO, first: int | None) -> int:
-        """Returns the number of the keyframe at which reading begins: the first one where another is not exact."""
-        samples = self._samples
+    def _goes_to(self, first: int | None) -> bool:
+        """Goes to the keyframe before the pts `first`. Returns whether pictures are exact from there on."""
         if first is None:
-            return 0
-        at = int(np.flatnonzero(samples.keys & (samples.pts <= first))[-1:].sum())
-        found = self._block(file.fileno(), at, at + 1)
-        return at if found and not refreshes_gradually(self._info.codec, head(found[0])) else 0
+            return True
+        samples = self._samples
+        self._first = int(np.flatnonzero(samples.keys & (samples.pts <= first))[-1:].sum())
+        with open(self._info.path, "rb", buffering=0) as file:
+            return any(map(exact_keyframe(self._info.codec), self._block(file.fileno(), self._first, self._first + 1)))
 
     def _end(self, at: int) -> int:
         """Returns where the samples end that are read at once from number `at` on."""

@@ -70,7 +70,7 @@ def expected(path: Path, **options: Any) -> list[Shown]:
     """Returns what the stand-in should show: FFmpeg's times, and levels by the packets' check sums."""
     info = probe(str(path))
     reader = SampleReader.of(info, stand_in())
-    packets = read(info, None) if reader is None else reader.read(None, Mock(), Mock())
+    packets = read(info, None) if reader is None else reader.read(Mock(), Mock())
     sums = {packet.pts: (7 + sum(bytes(packet))) % 256 for packet in packets}
     times = [(f.pts, f.duration) for batch in PyAVDecoder(info, "yuv420p", Config(**options)) for f in batch.frames]
     return [(pts, duration, [(sums[pts] + i) % 256 for i in range(3)]) for pts, duration in times]

@@ -54,10 +54,12 @@ class Case:
     frames: int
     count: int = 1
     at_once: int = 1
-    encoder: str = "null"
+    encoder: str = "null"  # "": nothing but the decoder
 
 
 CASES = {
+    "alone": Case(LONG, encoder=""),
+    "alone16": Case(FILE, 16, 16, ""),
     "one": Case(LONG),
     "files16": Case(FILE, 16, 16),
     "files25": Case(FILE, 25, 25),
@@ -95,7 +97,7 @@ class Bench:
         """Runs what makes sessions, graphs and kernels."""
         for name in decoders:
             self._alone(name, FILE)
-            for encoder in {CASES[case].encoder for case in cases if case in CASES}:
+            for encoder in {CASES[case].encoder for case in cases if case in CASES} - {""}:
                 self._one(name, Case(FILE, encoder=encoder))
 
     def limit(self) -> dict[str, float]:
@@ -105,8 +107,6 @@ class Bench:
 
     def take(self, case: str, name: str) -> dict[str, float]:
         """Measures a case with one of `DECODERS`."""
-        if case == "alone":
-            return measured(lambda: self._alone(name, LONG))
         given = CASES[case]
         with ThreadPoolExecutor(given.at_once) as pool:
             return measured(lambda: sum(pool.map(lambda number: self._one(name, given, number), range(given.count))))
@@ -122,6 +122,8 @@ class Bench:
         return count
 
     def _one(self, name: str, case: Case, number: int = 0) -> int:
+        if not case.encoder:
+            return self._alone(name, case.frames)
         segmenter = self._segmenters[name, case.encoder]
         return int(segmenter.run(self._clips[case.frames], self._work / f"out{number}.mp4").frames)
 
@@ -172,7 +174,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Compares nvdec-native with nvdec, in turn, beside NVDEC's limit.")
     parser.add_argument("video")
     parser.add_argument("--work", type=Path, required=True, help="folder for clips and outputs, best in memory")
-    parser.add_argument("--cases", default=",".join(["limit", "alone", *CASES]))
+    parser.add_argument("--cases", default=",".join(["limit", *CASES]))
     parser.add_argument("--decoders", default=",".join(DECODERS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=240, help="after which no case begins (default: 240)")

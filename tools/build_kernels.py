@@ -34,11 +34,11 @@ def programs(arch: str) -> list[Program]:
     from segmentation.gpu.kernels import Program
     from segmentation.interval.kernels import PROPAGATION
     from segmentation.stages.frame_kernels import FRAMES
-    from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, INSTANCES, STEM
+    from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, INSTANCES, SEPARABLE, STEM
     from segmentation.stages.masks.mask_kernels import MASKS
 
     frames = [Program(arch, FRAMES, FORMATS[layout], Orientation(turns)) for layout in LAYOUTS for turns in TURNS]
-    others = MASKS, PROPAGATION, INSTANCES, STEM, *DEPTHWISE.values()
+    others = MASKS, PROPAGATION, INSTANCES, STEM, *DEPTHWISE.values(), *SEPARABLE.values()
     return frames + [Program(arch, source, FORMATS["yuv420p"]) for source in others]
 
 

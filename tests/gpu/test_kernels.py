@@ -21,7 +21,7 @@ from segmentation.interval.kernels import PROPAGATION
 from segmentation.options.config import Config
 from segmentation.pipeline import first_run
 from segmentation.stages.frame_kernels import FRAMES
-from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, INSTANCES, STEM
+from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, INSTANCES, SEPARABLE, STEM
 from segmentation.stages.masks.mask_kernels import MASKS
 
 sys.path.insert(0, str(ROOT / "tools"))  # the tools are programs, not a package
@@ -50,12 +50,14 @@ NAMES = {
     PROPAGATION: ("downsample", "halve", "differ", "search", "match", "weigh_keys", "warp", "blend", "measure_doubt"),
     CLIPS: ("clip_sample",),
     **dict.fromkeys(DEPTHWISE.values(), ("depthwise",)),
+    **dict.fromkeys(SEPARABLE.values(), ("separable",)),
     STEM: ("stem",),
     INSTANCES: ("suppress", "draw_boxes", "draw_layers", "draw_prototypes"),
 }
 IDS = [
     *("frames", "masks", "propagation", "clips"),
     *("depthwise-{}-{}-{}-{}".format(*form) for form in DEPTHWISE),
+    *("separable-{}-{}-{}".format(*form) for form in SEPARABLE),
     "stem",
     "instances",
 ]
@@ -181,6 +183,7 @@ def test_the_package_is_built_with_what_usual_runs_ask_for(built: Path, monkeypa
             info = SimpleNamespace(orientation=shown)
             first_run.begin_kernels(plan, info, Config(interval=4), 0)  # type: ignore[arg-type]
     assert set(build_kernels.programs("90")) >= set(asked)
-    later = {source for form, source in DEPTHWISE.items() if form.pool > 1}  # networks of faces ask for it
+    # Networks of faces ask for these.
+    later = {*SEPARABLE.values(), *(source for form, source in DEPTHWISE.items() if form.pool > 1)}
     assert {program.source for program in asked} == set(NAMES) - {CLIPS} - later
     assert {program.source for program in build_kernels.programs("90")} >= later

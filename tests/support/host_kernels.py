@@ -72,6 +72,22 @@ static unsigned short narrowed(float value) {  // the nearest FP16, to even betw
     return steps == 0 ? sign : size >= 65520 ? sign | 0x7c00
          : sign | (unsigned)((exponent + 13) * 1024 + (int)steps);
 }
+// The product of 16 x 16 and 16 x 8 numbers that 32 lanes share: see the PTX ISA, "Matrix Fragments for mma.m16n8k16".
+static void multiply(float sums[32][4], const unsigned upper[32][2], const unsigned lower[32][2],
+                     const unsigned column[32][2]) {
+    float a[16][16], b[16][8];
+    for (int lane = 0; lane < 32; lane++)
+        for (int k = 0; k < 4; k++) {
+            int place = lane % 4 * 2 + k / 2 * 8 + k % 2, shift = k % 2 * 16;
+            a[lane / 4][place] = widened(upper[lane][k / 2] >> shift);
+            a[lane / 4 + 8][place] = widened(lower[lane][k / 2] >> shift);
+            b[place][lane / 4] = widened(column[lane][k / 2] >> shift);
+        }
+    for (int lane = 0; lane < 32; lane++)
+        for (int k = 0; k < 4; k++)
+            for (int j = 0; j < 16; j++)
+                sums[lane][k] += a[lane / 4 + k / 2 * 8][j] * b[j][lane % 4 * 2 + k % 2];
+}
 """
 _RUN = """
 extern "C" void run_{name}(int width, int height, int count, const void *packed) {{
@@ -114,7 +130,11 @@ class HostKernels:
         self._signatures = kernels.signatures(source, layout)
 
     def __call__(self, name: str, size: tuple[int, int, int], *arguments: Argument) -> None:
-        if name in ("pixelate", "suppress"):  # a block of threads makes a block of the picture, or all of it
+        if name in (
+            "pixelate",
+            "suppress",
+            "separable",
+        ):  # a block of threads makes a block of the picture, or all of it
             size = (size[0] // kernels.THREADS[0], size[1] // kernels.THREADS[1], size[2])
         assert all(value.is_contiguous() for value in arguments if isinstance(value, torch.Tensor))
         getattr(self._library, f"run_{name}")(*size, self._signatures[name].pack(arguments))

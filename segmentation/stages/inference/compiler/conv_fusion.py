@@ -30,8 +30,18 @@ from segmentation.stages.inference.compiler.fx_nodes import (
     convolution,
     is_product,
 )
-from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, EIGHT, PLANES, SIDE, STRIDE, LayerForm
+from segmentation.stages.inference.compiler.network_kernels import (
+    DEPTHWISE,
+    EIGHT,
+    PLANES,
+    SEPARABLE,
+    SIDE,
+    STRIDE,
+    LayerForm,
+    SeparableForm,
+)
 from segmentation.stages.inference.compiler.pointwise import pointwise, pointwise_into
+from segmentation.stages.inference.compiler.separable import separable
 from segmentation.stages.inference.compiler.stem import stem
 from segmentation.stages.inference.compiler.stem import taps_of as stem_taps
 
@@ -66,7 +76,7 @@ def result_shape(x: torch.Tensor, weight: torch.Tensor, stride: Pair, padding: P
 
 _HALVING = [[2, 2], [2, 2], [0, 0], [1, 1], False]  # a pool's size, stride, padding, dilation, and whether it rounds up
 # They return memory of their own, or that of a sum that nobody reads any more.
-_OURS = CONVOLUTION, SUM, stem, depthwise, convolution_relu, pointwise, pointwise_into
+_OURS = CONVOLUTION, SUM, stem, depthwise, separable, convolution_relu, pointwise, pointwise_into
 
 
 def sum_with_doubled(x: torch.Tensor, small: torch.Tensor) -> torch.Tensor:
@@ -89,6 +99,7 @@ def fuse(net: GraphModule) -> None:
         _reorder_input,
         _drop_mean,
         _replace_depthwise,
+        _join_separable,
         _clip_when_read,
         _replace_relu,
         _replace_sum,
@@ -144,6 +155,22 @@ def _replace_depthwise(net: GraphModule, node: Node) -> None:
     taps, bias = _parameters(net, node, taps_of(weight), how.bias)
     given = how.x, taps, bias, form if last is clipped else pooled, how.padding[0], bounds or UNBOUNDED
     _replace(net, last, depthwise, given, clipped, node)
+
+
+def _join_separable(net: GraphModule, node: Node) -> None:
+    """Puts a convolution of 1x1 and the kernel of each channel by itself that alone reads it into one kernel."""
+    if node.target is not depthwise:
+        return
+    x, taps, bias, depth, padding, bounds = node.args
+    found = _only_read_here(net, x)
+    if found is None or not is_product(*found) or (*depth[:3], padding) != (3, 1, 1, 1):
+        return
+    how, weight = found
+    form = SeparableForm(weight.shape[1], len(weight), depth.pool)
+    if form in SEPARABLE:
+        with net.graph.inserting_before(node):
+            point_bias = how.bias or add_constant(net, f"{x.name}_no_bias", weight.new_zeros(len(weight)))
+        _replace(net, node, separable, (how.x, how.weight, point_bias, taps, bias, form, bounds), x)
 
 
 def _parameters(net: GraphModule, node: Node, taps: torch.Tensor, bias: Node | None) -> tuple[Node, Node]:

@@ -34,6 +34,43 @@ def _depthwise(form: LayerForm) -> KernelSource:
 
 # A program for each form: all in one take as long to compile as all one behind the other.
 DEPTHWISE: dict[LayerForm, KernelSource] = {form: _depthwise(form) for form in _FORMS}
+
+
+class SeparableForm(NamedTuple):
+    """The channels of a convolution of 1x1 before one of each channel by itself, and the squares of the pool behind."""
+
+    inputs: int
+    outputs: int
+    pool: int = 1
+
+
+def tile_of(form: SeparableForm) -> tuple[int, int]:
+    """Returns the places, across and down, that a block of threads computes between the two convolutions.
+
+    The outermost are only read. Of 64 channels they fill the 48 KiB of memory that a block has, and of 16 likewise.
+    """
+    return (128 if form.outputs == 16 else 32), 12
+
+
+def _separable(form: SeparableForm) -> KernelSource:
+    sizes = dict(zip(("IN", "OUT", "POOL", "TILE_X", "TILE_Y"), (*form, *tile_of(form)), strict=True))
+    constants = ("EIGHT", EIGHT), *sizes.items()
+    return KernelSource(files=(_HALF, "stages/inference/compiler/separable.cu"), constants=constants)
+
+
+# Of YuNet.
+SEPARABLE: dict[SeparableForm, KernelSource] = {
+    form: _separable(form)
+    for form in (
+        SeparableForm(16, 16, pool=2),
+        SeparableForm(16, 16),
+        SeparableForm(16, 64),
+        SeparableForm(64, 64),
+        SeparableForm(64, 64, pool=2),
+        SeparableForm(64, 8),
+    )
+}
+
 PLANES, SIDE, STRIDE = 3, 3, 2  # of a network's first convolution
 STEM = KernelSource(
     files=(_HALF, "stages/inference/compiler/stem.cu"),

@@ -2,9 +2,11 @@
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from converter import need_onnx2torch
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("cuda.core", reason="cuda-core is not installed")
@@ -12,14 +14,18 @@ pytest.importorskip("cuda.core", reason="cuda-core is not installed")
 from host_fusion import run_fused_on_the_host  # noqa: E402
 
 from segmentation import Config  # noqa: E402
+from segmentation.models.graph.onnx_graph import prepare  # noqa: E402
 from segmentation.models.model import load_model  # noqa: E402
+from segmentation.models.sample_picture import picture_inputs  # noqa: E402
 from segmentation.stages.inference.compiler import conv_fusion  # noqa: E402
 from segmentation.stages.inference.compiler.conv_fusion import fuse, sum_with_doubled  # noqa: E402
 from segmentation.stages.inference.compiler.fp16_nodes import in_fp16  # noqa: E402
 from segmentation.stages.inference.compiler.fx_nodes import CONVERSION, CONVOLUTION, POOL, SUM, UPSAMPLING  # noqa: E402
+from segmentation.stages.inference.compiler.onnx_to_torch import convert  # noqa: E402
 from segmentation.stages.inference.compiler.pointwise import pointwise  # noqa: E402
 from segmentation.stages.inference.compiler.recorded import record  # noqa: E402
 from segmentation.stages.inference.instances import fixed_batch  # noqa: E402
+from segmentation.stages.inference.instances.onnx_instances import detection_of  # noqa: E402
 
 SHAPE = 2, 3, 32, 48
 OF_EACH = {"padding": 1, "groups": 16}
@@ -73,8 +79,25 @@ def test_outputs_stay_and_narrow_heads_are_one(heads: tuple[int, ...], monkeypat
     wide = sum(count % 8 == 0 for count in heads)
     kinds = calls(half)
     assert kinds[conv_fusion.stem] == 1 and not kinds[CONVERSION] and not kinds[CONVOLUTION]
-    assert kinds[pointwise] - 1 == kinds[conv_fusion.depthwise] == 1 + wide + 1
+    assert kinds[conv_fusion.separable] == 1 and kinds[pointwise] - 1 == kinds[conv_fusion.depthwise] == wide + 1
     assert kinds[POOL] == kinds[sum_with_doubled] == 1 and not kinds[UPSAMPLING] and not kinds[SUM]
+
+
+def test_all_pairs_of_the_face_network_are_one_kernel_each(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    need_onnx2torch()
+    run_fused_on_the_host(monkeypatch)
+    model = replace(load_model(Config(anonymize="faces")), height=64, width=96)
+    pictures = torch.from_numpy(picture_inputs(model)[:1])
+    with torch.inference_mode():
+        net = convert(model.path, torch.device("cpu"), prepare(model, 1))
+        net = record(net, pictures, outputs=len(detection_of(model).outputs))
+        half = in_fp16(net)
+        fuse(half)
+        for wanted, found in zip(net(pictures), half(pictures), strict=True):
+            torch.testing.assert_close(found.float(), wanted, rtol=0.02, atol=0.02)
+    kinds = calls(half)
+    assert kinds[conv_fusion.separable] == 20 and kinds[conv_fusion.stem] == 1
+    assert not kinds[pointwise] and not kinds[conv_fusion.depthwise] and not kinds[CONVOLUTION]
 
 
 def test_a_network_that_does_more_stays_as_it_is() -> None:

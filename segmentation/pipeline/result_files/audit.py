@@ -108,7 +108,7 @@ class Audit(Sink):
             "program": f"segmentation {__version__}",
             "input": {"file": report.input, "sha256": _digest(self._info.path)},
             "output": {"file": output, "sha256": _digest(output)},
-            "settings": {name: str(value) for name, (value, usual) in settings.items() if value != usual},
+            "settings": {name: _stated(value) for name, (value, usual) in settings.items() if value != usual},
             "stages": report.plan,
             "frames": report.frames,
             "frames_with_something_found": report.found,
@@ -176,6 +176,13 @@ def _digest(path: str) -> str:
         return ""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _stated(value: object) -> object:
+    """Returns an option's value as JSON holds it: numbers, truth values, texts and lists of them; others as text."""
+    if isinstance(value, (list, tuple)):
+        return [_stated(one) for one in value]
+    return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)
 
 
 def _rounded(doubt: DoubtfulSpan) -> Facts:

@@ -36,6 +36,7 @@ def test_a_face_that_ends_with_the_stretch_is_doubtful_where_it_is_lost(tmp_path
     lines = {one["kind"]: one["correction"] for one in about["doubtful"]}
     assert re.fullmatch(r"cover (\d+\.\d%,?){4}@\d+\.\d\d-\d+\.\d\d", lines["vanishes"]), lines
     assert about["settings"]["anonymize"] == "faces" and about["frames"] == 100
+    assert about["settings"]["overwrite"] is True  # as JSON, not as a text
     assert "effects" not in about["settings"]  # what follows from others
     assert all(track["supposed"] < track["frames"] for track in about["tracks"])
 

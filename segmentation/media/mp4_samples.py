@@ -102,8 +102,10 @@ def _samples(info: VideoInfo, movie: int, track: _Track) -> Samples:
     offsets = _runs(tables[b"ctts"], ">i4", count) if b"ctts" in tables else np.zeros(count, np.int64)
     if steps.min() <= 0 or steps.max() >= 1 << 31 or np.abs(offsets).max() >= _LARGEST_OFFSET:
         raise _Unusual
-    keys = np.zeros(count, bool)
-    keys[_column(tables[b"stss"], 1)[:, 0] - 1 if b"stss" in tables else slice(None)] = True
+    keys = np.full(count, b"stss" not in tables)
+    if b"stss" in tables:
+        numbered = _column(tables[b"stss"], 1)[:, 0]
+        keys[numbered[numbered > 0] - 1] = True
     shown = decoded + offsets
     pts = shown + _shift(tables.get(b"elst"), shown, shown + steps, keys, ticks, movie)
     if not keys[0] or pts.min() != info.first_pts:

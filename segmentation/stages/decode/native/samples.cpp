@@ -65,7 +65,10 @@ int nd_read(int file, const SampleRows *rows, int count, int hevc, const uint8_t
         for (; end < count && !rows->keys[end] && rows->offsets[end] == rows->offsets[first] + (int64_t)size; end++)
             size += rows->sizes[end];
         if (rows->keys[first]) memcpy(buffer, header, header_size);
-        if (!read_all(file, begin, size, rows->offsets[first])) return first;
+        if (!read_all(file, begin, size, rows->offsets[first])) {  // a file that has become shorter
+            size = rows->sizes[first], end = first + 1;
+            if (!read_all(file, begin, size, rows->offsets[first])) return first;
+        }
         for (uint8_t *at = begin; first < end; at += rows->sizes[first++]) {
             rows->kinds[first] = rows->heads[first] = 0;
             if (!write_start_codes(at, rows->sizes[first], hevc, rows->kinds[first], rows->heads[first])) return first;

@@ -15,6 +15,7 @@ from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from importlib.resources import files
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -34,9 +35,10 @@ TOKEN = "SEGMENTATION_STATUS_TOKEN"  # environment variable: whoever knows its v
 _PATIENCE = 1.0  # seconds that a request waits for the next picture
 _LONGEST_BODY = 1 << 16  # bytes
 _PICTURES = MOST // 2  # requests for pictures at a time, each of which may wait for one
+_PAGE = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 _HEADERS = {
     "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'self'; script-src 'unsafe-inline'; style-src 'unsafe-inline'",
+    "Content-Security-Policy": "default-src 'self'",
     "X-Content-Type-Options": "nosniff",
 }
 
@@ -56,7 +58,7 @@ class StatusServer:
 
     | request | answer |
     |---|---|
-    | `GET /` | a page with all streams |
+    | `GET /` | a page with all streams, which reads `/streams.css` and `/streams.js` |
     | `GET /streams` | `StreamStatus` of each, as JSON |
     | `GET /streams/NAME.jpg` | a small picture of the output |
     | `GET /metrics` | the figures in Prometheus' text format |
@@ -128,8 +130,8 @@ class StatusServer:
     def _get_streams(self, path: str) -> _Answer:
         monitors = self._board.monitors
         match path:
-            case "/":
-                return _Answer(page(), "text/html; charset=utf-8")
+            case "/" | "/streams.css" | "/streams.js":
+                return _Answer(*page(path))
             case "/streams":
                 return _json([asdict(monitor.status()) for monitor in monitors])
             case "/metrics":
@@ -290,9 +292,10 @@ def _ready(missing: list[str], *, ready: bool) -> _Answer:
     return _json({"missing": missing}, HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
 
 
-def page() -> bytes:
-    """Returns the page that shows all streams."""
-    return files(__package__).joinpath("streams.html").read_bytes()
+def page(path: str = "/") -> tuple[bytes, str]:
+    """Returns the page that shows all streams, or its `/streams.css` or `/streams.js`, and the type of either."""
+    name = "streams.html" if path == "/" else path.removeprefix("/")
+    return files(__package__).joinpath("streams_page", name).read_bytes(), f"{_PAGE[Path(name).suffix]}; charset=utf-8"
 
 
 def _changed(change: Callable[[], None]) -> _Answer:

@@ -355,10 +355,12 @@ def test_metrics_are_what_prometheus_reads() -> None:
 
 
 def test_the_page_needs_nothing_else() -> None:
-    text = status_server.page().decode()
-    assert "http" not in text.replace("<!doctype html>", "") and "src=" not in text
     with StatusServer("127.0.0.1:0", StreamBoard()) as server:
-        with urlopen(server.url, timeout=TIMEOUT) as answer:
-            assert answer.read() == text.encode() and "default-src 'self'" in answer.headers["Content-Security-Policy"]
+        for path, kind in (("", "text/html"), ("streams.css", "text/css"), ("streams.js", "text/javascript")):
+            with urlopen(server.url + path, timeout=TIMEOUT) as answer:
+                text = answer.read().decode()
+                assert "http" not in text.replace("<!doctype html>", "") and " style=" not in text
+                assert answer.headers["Content-Type"] == f"{kind}; charset=utf-8"
+                assert answer.headers["Content-Security-Policy"] == "default-src 'self'"
         assert Client(server.url).ask(f"streams/{quote('no such', safe='')}.jpg")[0] == 404
         assert Client(server.url).ask("streams", {"name": "a"}, Authorization="Bearer x")[0] == 403

@@ -46,6 +46,9 @@ def test_it_shows_pictures_states_and_figures_and_goes_on(dark: bool, streams: S
         colors = browser.value("getComputedStyle(document.body).backgroundColor")
         assert colors == ("rgb(20, 22, 26)" if dark else "rgb(244, 245, 247)")
 
+        browser.value("document.querySelector('summary').click()")  # what the figures' tooltips have, without a mouse
+        browser.until("document.querySelector('details[open] ul').textContent", lambda text: "received; " in text)
+
         gate.refuse()
         gate.reset()
         browser.until(STATES, lambda states: states == {"hall": "up", "gate": "lost"})

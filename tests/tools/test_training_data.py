@@ -139,12 +139,24 @@ def test_nobody_for_certain() -> None:
     everywhere = np.full((4, 90, 120), 255, np.uint8)
     assert not data.target("people/clips/street-nobody.mp4", everywhere, NONE).any()
     assert not data.target("people/stills/more-nobody-rooms/a.webp", everywhere, NONE).any()
+    assert not data.target("people/stills/photos-dali/pug-690566-1280-ddec.webp", everywhere, NONE).any()
     assert data.target("people/clips/street.mp4", everywhere, NONE).all()
     # Where people need not be: nobody, if DeepLab sees none and the two that know bodies do not agree.
     for said in ((1, 0, 0, 1), (0, 0, 1, 1)):
         assert not data.target("people/stills/photos-mdn/a.webp", masks(*said), NONE).any()
         assert data.target("people/stills/more-seated/a.webp", masks(*said), NONE).any()
     assert data.target("people/stills/photos-mdn/a.webp", masks(1, 0, 1, 1), NONE).any()
+
+
+def test_doubt_ends_where_a_look_ended_it() -> None:
+    found = np.zeros((90, 120), np.uint8)
+    found[30:60, 40:80] = data.CERTAIN
+    found[30:60, 80:90], found[5:10, 5:10] = data.DOUBT, data.DOUBT  # beside the person; by itself
+    for name, beside in (("astronaut-9db8b5c6", data.CERTAIN), ("deborah-ross-5dc5", 0), ("a", data.DOUBT)):
+        apart = data.DOUBT if name == "a" else 0
+        decided = data.decided(f"people/stills/more-helmets/{name}.webp", found)
+        assert decided.dtype == np.uint8
+        assert list(decided[45, [85, 60]]) == [beside, data.CERTAIN] and decided[7, 7] == apart
 
 
 def test_people_who_are_small_are_left_to_the_network_of_before() -> None:

@@ -6,7 +6,9 @@ import io
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -28,6 +30,7 @@ from segmentation.media.cuts import Cuts
 from segmentation.media.opening.open_input import OPEN_OPTIONS, open_input
 from segmentation.media.output_clock import beginning, shown_at
 from segmentation.media.output_stream import OutputDevice, Target
+from segmentation.media.pitch_shift import PitchShift
 from segmentation.media.sound_copy import SoundCopy, name_channels
 from segmentation.media.source_copy import SourceCopy, adts_of
 from segmentation.media.source_packets import SourcePackets
@@ -94,6 +97,8 @@ class Muxer:
         self._heard: dict[int, Fraction] = {}  # seconds of sound by stream, in AVI, whose sound has no times
         self.wrong_sound = False  # the format moves sound, or plays it otherwise
         self._sound: SoundCopy | None = None  # of a live source
+        self._semitones = config.pitch_shift
+        self._shifted: dict[int, PitchShift] = {}  # streams of sound that get another pitch
         self._finished = False
         self._prepare(config.overwrite, option)
         try:
@@ -252,6 +257,11 @@ class Muxer:
             video.disposition = stream.disposition
         elif stream.type == "audio" and self._mute:
             log.warning(left_out + "--mute", *which)
+        elif stream.type == "audio" and self._semitones:
+            if not isinstance(stream, AudioStream) or not self._add_shifted(stream, self._semitones):
+                log.warning(
+                    left_out + "--pitch-shift can't decode it, or %s can't hold it", *which, self._kind_of_output()
+                )
         elif stream.type not in ("video", "audio") and self._discreet:
             log.warning(left_out + "it may name people (--keep-metadata)", *which)
         elif stream.type == "video":
@@ -264,13 +274,29 @@ class Muxer:
             advice = f"; {other} can" if other is not None else ""
             log.warning(left_out + "%s can't hold it%s", *which, self._kind_of_output(), advice)
         else:
-            copy = self.container.add_stream_from_template(stream)
-            copy.metadata.update(self._tags_of(stream))
-            copy.disposition = stream.disposition
-            if isinstance(copy, AudioStream):
-                name_channels(copy)  # AVI does not name them
-            self._others[stream.index] = copy
-            self.copied[stream.index] = copy.index
+            self._take_over(stream, self.container.add_stream_from_template(stream))
+
+    def _add_shifted(self, stream: AudioStream, semitones: float) -> bool:
+        """Adds the counterpart of sound with another pitch, in its codec or the format's. Returns whether it can."""
+        own = stream.codec_context.codec.canonical_name
+        for codec in dict.fromkeys((own, self.container.default_audio_codec)):
+            with suppress(av.error.FFmpegError, ValueError):
+                with av.open(self._trial(), "w", format=self.container.format.name) as trial:
+                    PitchShift(stream, codec, semitones, trial)
+                    trial.start_encoding()
+                shifted = self._shifted[stream.index] = PitchShift(stream, codec, semitones, self.container)
+                self._take_over(stream, shifted.stream)
+                return True
+        return False
+
+    def _take_over(self, stream: Stream, copy: Stream) -> None:
+        """Gives a stream's counterpart its tags."""
+        copy.metadata.update(self._tags_of(stream))
+        copy.disposition = stream.disposition
+        if isinstance(copy, AudioStream):
+            name_channels(copy)  # AVI does not name them
+        self._others[stream.index] = copy
+        self.copied[stream.index] = copy.index
 
     def _tags_of(self, stream: Stream) -> dict[str, str]:
         """Returns the tags that the stream's counterpart gets."""
@@ -317,6 +343,8 @@ class Muxer:
     def copy_rest(self, end: Fraction | None) -> None:
         """Copies the rest of the other streams, as `finish` does."""
         self._copy_until(end, _LATENESS)
+        for packet in chain.from_iterable(shifted.rest() for shifted in self._shifted.values()):
+            self._mux(packet)
         self._copy_sound(end)
 
     def _copy_until(self, seconds: Fraction | None, lateness: Fraction = Fraction(0)) -> None:
@@ -329,7 +357,10 @@ class Muxer:
             copy = self._others.get(packet.stream_index)
             if seconds is not None and dts >= seconds + (lateness if copy is None else 0):
                 return
-            if copy is not None:
+            if (shifted := self._shifted.get(packet.stream_index)) is not None:
+                for one in shifted.packets(packet):
+                    self._mux(one)
+            elif copy is not None:
                 if self.container.format.name == "avi" and packet.stream.type == "audio":
                     self._follow_sound(packet, dts)
                 self._follow_header(packet, dts)
@@ -402,6 +433,11 @@ class Muxer:
     def cut_short(self) -> bool:
         """Whether the source's other streams could not be read to the end."""
         return self._copy is not None and self._copy.cut_short
+
+    @property
+    def shifts_pitch(self) -> bool:
+        """Whether sound gets another pitch, and is coded anew."""
+        return bool(self._shifted)
 
     @property
     def source_packets(self) -> SourcePackets | None:

@@ -206,6 +206,9 @@ class Config:
     verify: bool = option("output", False, "check the output afterwards, against the input", everyday=True,
         of=Of.RUN | Of.OUTPUT, link="output.md#verification")
     mute: bool = option("output", False, "leave out the sound: voices are recognized too", of=Of.RUN)
+    pitch_shift: float | None = option("output", None,
+        "move the pitch of all sound, whose length stays: voices are harder to recognize", unit="semitones", low=-12,
+        high=12, metavar="SEMITONES", of=Of.RUN | Of.OUTPUT, link="anonymize.md#what-is-promised")
     results: str | Path | TextIO | None = option("output", None,
         "also write the classes, areas and boxes of each frame as JSON lines, or post them to an http(s) address",
         metavar="FILE|FOLDER|ADDRESS", everyday=True, of=Of.RUN, link="output.md#results")
@@ -257,6 +260,7 @@ class Config:
         self._check_effects()
         self._check_format()
         self._check_jpeg()
+        self._check_sound()
         self._check_live()
         self._check_codec()
         if self.device == "auto":
@@ -463,6 +467,10 @@ class Config:
             raise ConfigError(f"codec {self.codec!r}: --encode jpeg makes mjpeg only")
         if self.codec == "mjpeg" and self.verify:
             raise ConfigError("verify: can't check mjpeg, whose colors and layout are JPEG's own; leave out --verify")
+
+    def _check_sound(self) -> None:
+        if self.pitch_shift is not None and self.mute:
+            raise ConfigError("pitch shift: --mute leaves the sound out; leave out one of them")
 
     def _check_live(self) -> None:
         if self.low_delay and self.codec not in (None, "h264", "hevc"):

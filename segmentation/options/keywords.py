@@ -97,6 +97,7 @@ class RunOptions(PictureOptions, total=False):
     overwrite: bool
     verify: bool
     mute: bool
+    pitch_shift: float | None
     results: str | Path | TextIO | None
     results_format: ResultsFormat
     audit: str | Path | None

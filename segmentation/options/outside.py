@@ -15,7 +15,7 @@ EFFECTS = ("blur", "pixelate", "color", "overlay", "cutout", "mask")  # those wi
 NAMES = (
     *("effect", "invert", "threshold", "feather", "smooth", "interval", "refine", "model", "track", "keep", "pick"),
     *("start", "duration", "max_frames", "strict", "codec", "quality", "preset", "keep_start"),
-    *("anonymize", "region", "except_", "only", "mute"),
+    *("anonymize", "region", "except_", "only", "mute", "pitch_shift"),
 )
 
 

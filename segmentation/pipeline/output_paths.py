@@ -131,10 +131,11 @@ def check_live(source: Source, config: Config) -> None:
             raise ConfigError("low delay: is for live sources; leave out --low-delay")
         return
     reasons = {"start": "has no beginning", "verify": "can't be read again", "masks": "is never the same"}
-    reasons["project"] = "can't be read again"
+    reasons |= {"project": "can't be read again", "pitch_shift": "hands its sound on as it is"}
     for name, reason in reasons.items():
         if getattr(config, name):
-            raise ConfigError(f"{name}: a live source {reason}; leave out --{name}")
+            words = name.split("_")
+            raise ConfigError(f"{' '.join(words)}: a live source {reason}; leave out --{'-'.join(words)}")
 
 
 def check_names(source: Source, target: Target | None, config: Config) -> None:

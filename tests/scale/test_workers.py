@@ -18,9 +18,9 @@ from paths import ROOT
 from pieced import FRAMES, OPTIONS, PIECES, Made, at_work, files, long_video, made, workers_of
 from program import cli, file_limit, report, start
 from prometheus_client.parser import text_string_to_metric_families
-from videos import Synthetic
+from videos import Synthetic, packets
 
-from segmentation import Config, ConfigError, InputError, ModelError, OutputError, SegmentationError, Workers
+from segmentation import Config, ConfigError, InputError, ModelError, OutputError, SegmentationError, Workers, segment
 from segmentation.pipeline.report import Report
 from segmentation.sessions.workers_status import metrics
 
@@ -44,6 +44,13 @@ def expected(two: Workers, source: Path, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp("expected")
     two.run(source, folder / "out.mp4", **files(folder))  # type: ignore[arg-type]
     return made(folder)
+
+
+def test_sound_gets_its_pitch_once(two: Workers, source: Path, tmp_path: Path) -> None:
+    two.run(source, tmp_path / "two.mp4", pitch_shift=3)
+    segment(source, tmp_path / "one.mp4", pitch_shift=3, **OPTIONS)
+    made, expected, before = (packets(path, "audio") for path in (tmp_path / "two.mp4", tmp_path / "one.mp4", source))
+    assert made == expected and made[9] != before[9]
 
 
 def pieces_left(folder: Path) -> list[Path]:

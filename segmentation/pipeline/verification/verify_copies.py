@@ -59,7 +59,8 @@ def faults(muxer: Muxer, info: VideoInfo, end: Fraction | None, late: Fraction) 
         given = _contents(source, copies, muxer.start, end)
     with open_input(str(muxer.place)) as output:
         found = _contents(output, {copy: copy for copy in copies.values()}, None, None)
-    moved = end is not None and bool(muxer.retimed)  # packets beside the end may be on its other side
+    # Packets beside the end may be on its other side, and those of another pitch are others.
+    moved = (end is not None and bool(muxer.retimed)) or muxer.shifts_pitch
     for stream, copy in copies.items():
         if stream not in given or not given[stream].count:
             continue

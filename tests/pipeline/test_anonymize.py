@@ -1,7 +1,10 @@
 """`--anonymize` as users run it: faces are black in each frame, and names stay out of the file."""
 
 import json
+import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import av
@@ -48,6 +51,28 @@ def test_a_killed_run_leaves_no_uncovered_picture(tmp_path: Path, monkeypatch: p
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [left], "nothing has the output's name"
     covered = pictures(left)
     assert covered and max(int(picture[FACE].max()) for picture in covered) < 30
+
+
+FULL = """
+mount -t tmpfs -o size=100k none "$0" && mkdir "$0/temporary" || exit 1
+TMPDIR="$0/temporary" "$@"
+code=$?
+find "$0" -type f
+exit $code
+"""
+
+
+@pytest.mark.parametrize("workers", [[], ["--workers", "local:2"]], ids=["alone", "with workers"])
+def test_a_full_disk_leaves_nothing(tmp_path: Path, workers: list[str]) -> None:
+    """Neither a file that is covered in part nor a temporary one, of which the disk has those of the system too."""
+    full = ["unshare", "-rm", "sh", "-c", FULL, tmp_path]
+    if shutil.which("unshare") is None or subprocess.run([*full, "true"], capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    program = [sys.executable, "-m", "segmentation", SAMPLE, "-o", tmp_path / "out.ts", "--max-frames", "100"]
+    options = ["--anonymize", "faces", "--quality", "high", *workers]
+    done = subprocess.run([*full, *program, *options], capture_output=True, text=True, cwd=ROOT, timeout=240)
+    assert done.returncode == 1 and "No space left on device" in done.stderr, done.stderr
+    assert done.stdout == "", "files are left"
 
 
 @pytest.mark.parametrize("track", [[], ["--track", "fast"]], ids=["alone", "with ids"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import cast
 
 import torch
@@ -109,6 +110,17 @@ def fuse(net: GraphModule) -> None:
         for node in list(net.graph.nodes):
             step(net, node)
     net.recompile()
+
+
+def for_mirrored(net: GraphModule) -> GraphModule | None:
+    """Returns a fused network that mirrors its input, with the same weights; `None` if its first kernel can't."""
+    graph = deepcopy(net.graph)
+    given = next(node for node in graph.nodes if node.op == "placeholder")
+    if [node.target for node in given.users] != [stem]:
+        return None
+    (first,) = given.users
+    first.args = (*first.args, True)
+    return GraphModule(net, graph)
 
 
 def _replace_stem(net: GraphModule, node: Node) -> None:

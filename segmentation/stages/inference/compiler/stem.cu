@@ -1,11 +1,12 @@
 // The first convolution of a network, with bias and bounds: x is (N, PLANES, height, width) in FP32, as pictures come,
 // `taps` are (PLANES, SIDE, SIDE, channels) and `out` (N, rows, columns, channels) in FP16. Channels are a multiple of
-// EIGHT. network_kernels.py has the constants. What it reads is rounded to FP16, as the other layers' input is.
+// EIGHT. With `mirrored` the picture's columns count from the right. network_kernels.py has the constants. What it reads is rounded to FP16, as the other layers' input is.
 // cuDNN wants the picture in FP16 and channels last first, which takes half as long as its convolution.
 
 // A thread makes `WIDE` places of one row in eight channels. Neighbouring threads have neighbouring channels.
 extern "C" __global__ void stem(const float *x, const half *taps, const half *bias, half *out, int channels, int width,
-                                int height, int columns, int rows, int padding, float least, float most) {
+                                int height, int columns, int rows, int padding, int mirrored, float least,
+                                float most) {
     int index = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
     int eights = channels / EIGHT, channel = index % eights * EIGHT, first = index / eights * WIDE;
     if (first >= columns || row >= rows)
@@ -27,7 +28,7 @@ extern "C" __global__ void stem(const float *x, const half *taps, const half *bi
             for (int i = 0; i < (WIDE - 1) * STRIDE + SIDE; i++) {
                 int column = first * STRIDE + i - padding;
                 bool there = y >= 0 && y < height && column >= 0 && column < width;
-                float value = there ? widened(narrowed(line[column])) : 0;
+                float value = there ? widened(narrowed(line[mirrored ? width - 1 - column : column])) : 0;
 #pragma unroll
                 for (int j = 0; j < WIDE; j++) {
                     int across = i - j * STRIDE;

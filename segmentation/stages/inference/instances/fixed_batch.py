@@ -6,7 +6,7 @@ Those of plain convolutions run in FP16 where that changes nothing, the others i
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from torch.fx import GraphModule
 from segmentation.errors import BackendError, EngineError, RefusesNetwork
 from segmentation.models.model import Model
 from segmentation.models.sample_picture import picture_inputs
-from segmentation.stages.inference.compiler.conv_fusion import fuse
+from segmentation.stages.inference.compiler.conv_fusion import for_mirrored, fuse
 from segmentation.stages.inference.compiler.fp16_nodes import in_fp16
 from segmentation.stages.inference.compiler.onnx_to_torch import Scores, cached_network, convert
 from segmentation.stages.inference.compiler.recorded import UnrecordableError, record
@@ -40,9 +40,18 @@ class FixedBatch:
 
     def outputs(self, pictures: torch.Tensor | None = None) -> list[torch.Tensor]:
         """Returns the outputs that are read, (N, ...) each, in their order: of `input`, or of other pictures."""
-        given = self.input if pictures is None else pictures
+        return self._outputs_of(self.net, self.input if pictures is None else pictures)
+
+    def mirrored(self) -> Callable[[], list[torch.Tensor]]:
+        """Returns what returns the outputs of the mirrored `input`."""
+        net = for_mirrored(self.net)
+        if net is None:
+            return lambda: self.outputs(self.input.flip(3))
+        return lambda: self._outputs_of(net, self.input)
+
+    def _outputs_of(self, net: GraphModule, given: torch.Tensor) -> list[torch.Tensor]:
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):  # TF32 has 10 bits of each factor
-            parts = [_listed(self.net(part)) for part in given.split(self.at_once)]
+            parts = [_listed(net(part)) for part in given.split(self.at_once)]
         return [torch.cat(output) if len(output) > 1 else output[0] for output in zip(*parts, strict=True)]
 
 

@@ -134,7 +134,7 @@ def _looks(
     looks: list[Callable[[], list[torch.Tensor]]] = [network.outputs]
     for name in passes:
         if name == "mirrored":
-            looks.append(lambda: network.outputs(network.input.flip(3)))
+            looks.append(network.mirrored())
         else:
             smaller = replace(model, height=model.height // 2, width=model.width // 2)
             half = load_network(smaller, config.batch_size or 1, device)

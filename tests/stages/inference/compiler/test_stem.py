@@ -43,6 +43,16 @@ def test_on_the_host(size: tuple[int, int], channels: int, padding: int, bounds:
     torch.testing.assert_close(found, expected(x, weight, bias, padding, bounds), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("size, channels, padding", CASES)
+def test_a_mirrored_picture_is_read_as_one_that_was_mirrored(
+    size: tuple[int, int], channels: int, padding: int
+) -> None:
+    x, weight, bias = given(size, channels, "cpu")
+    kernels: Any = HostKernels(STEM, FORMATS["yuv420p"], UPRIGHT)
+    found = launched(kernels, x, taps_of(weight), bias, padding, UNBOUNDED, mirrored=True)
+    assert torch.equal(found, launched(kernels, x.flip(3), taps_of(weight), bias, padding, UNBOUNDED))
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("bounds", BOUNDS)
 @pytest.mark.parametrize("size, channels, padding", [*CASES, ((544, 960), 16, 1)])
@@ -53,3 +63,5 @@ def test_on_a_gpu(size: tuple[int, int], channels: int, padding: int, bounds: Bo
     with torch.backends.cudnn.flags(allow_tf32=False):
         wanted = expected(x, weight, bias, padding, bounds)
     torch.testing.assert_close(found, wanted, rtol=2e-3, atol=2e-3)
+    mirrored = stem(x, taps_of(weight), bias, padding, bounds, mirrored=True)
+    assert torch.equal(mirrored, stem(x.flip(3), taps_of(weight), bias, padding, bounds))

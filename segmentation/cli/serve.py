@@ -56,6 +56,7 @@ def _serve(options: argparse.Namespace) -> None:
         port=options.port,
         work=options.work,
         files=options.files,
+        streams=options.streams,
         token=_token(options.token_file),
         jobs=options.jobs or choose_parallelism(config).jobs,
         workers=options.workers,
@@ -111,6 +112,7 @@ def make_serve_parser() -> argparse.ArgumentParser:
     add("--port", type=_port, default=8400, help="(default: 8400; 0: any that is free)")
     add("--open", action="store_true", help="open the page in the browser")
     add("--files", type=Path, metavar="FOLDER", help="videos and pictures that the page may read (default: none)")
+    add("--streams", metavar="[HOST]:PORT", help="show the live streams of a run with this --status (default: none)")
     add(
         "--work",
         type=Path,

@@ -40,6 +40,7 @@ from segmentation.web.problems import problem, status_of
 from segmentation.web.runner import JobRunner
 from segmentation.web.shown import FILES, ShownInputs
 from segmentation.web.store import QueuedJob, Store
+from segmentation.web.streams import StreamsRelay
 from segmentation.web.upload import Upload, leave_out_rest
 from segmentation.web.watch import WatchedFolder
 from segmentation.web.webhooks import Webhooks
@@ -59,6 +60,7 @@ class Server:
     previews: PreviewProcess
     changes: Changes
     shown: ShownInputs
+    streams: StreamsRelay | None
     token: str | None
     longest_upload: int  # bytes
 
@@ -71,6 +73,8 @@ def make_app(server: Server) -> Starlette:
         server.changes.attach(asyncio.get_running_loop())
         with server.webhooks, server.runner, server.watched or nullcontext():
             yield
+        if server.streams is not None:
+            server.streams.close()
         server.previews.close()
         server.store.close()
 
@@ -97,6 +101,7 @@ def make_app(server: Server) -> Starlette:
         Route("/api/jobs/{id}", api.remove_job, methods=["DELETE"]),
         Route("/api/jobs/{id}/events", api.events),
         Route("/api/jobs/{id}/output", api.output),
+        *(() if server.streams is None else server.streams.routes()),
     ]
     handlers = {SegmentationError: _failed, HTTPException: _refused, Exception: _failed}
     guard = Middleware(Guard, token=server.token)
@@ -120,7 +125,10 @@ class _Api:
         self._turn = asyncio.Lock()  # of a frame: those that nobody waits for any more are left out
 
     async def page(self, request: Request) -> Response:
-        return _static("index.html", "text/html")
+        page = _file("index.html")
+        if self._server.streams is not None:
+            page = page.replace(b'href="/live" hidden', b'href="/live"')
+        return Response(page, media_type="text/html")
 
     async def static(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -155,7 +163,8 @@ class _Api:
 
     async def metrics(self, request: Request) -> Response:
         lines = metrics(self._server.store.counts(), self._server.previews.rendered)
-        return Response("".join(f"{line}\n" for line in lines), media_type=CONTENT_TYPE)
+        of_streams = "" if self._server.streams is None else await self._server.streams.metrics()
+        return Response("".join(f"{line}\n" for line in lines) + of_streams, media_type=CONTENT_TYPE)
 
     async def openapi(self, request: Request) -> Response:
         return JSONResponse(openapi())
@@ -295,10 +304,14 @@ def _stream(events: AsyncIterator[str]) -> Response:
 
 
 def _static(name: str, kind: str) -> Response:
+    return Response(_file(name), media_type=kind)
+
+
+def _file(name: str) -> bytes:
     file = files(__package__).joinpath("static", name)
     if not file.is_file():
         raise HTTPException(404)
-    return Response(file.read_bytes(), media_type=kind)
+    return file.read_bytes()
 
 
 def _number(fields: dict[str, str], name: str, default: float, most: float, least: float = 0.0) -> float:

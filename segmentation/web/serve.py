@@ -21,6 +21,7 @@ from segmentation.web.preview_process import PreviewProcess
 from segmentation.web.runner import JobRunner
 from segmentation.web.shown import ShownInputs
 from segmentation.web.store import Store
+from segmentation.web.streams import StreamsRelay
 from segmentation.web.watch import WatchedFolder
 from segmentation.web.webhooks import Webhooks
 
@@ -37,6 +38,7 @@ class Settings:
     port: int  # 0 for any that is free
     work: Path
     files: Path | None
+    streams: str | None  # HOST:PORT of the status server of live streams
     token: str | None
     jobs: int
     workers: str | None  # of each job, as `Workers` takes them
@@ -72,6 +74,7 @@ def serve(settings: Settings, started: Callable[[str], None]) -> None:
         previews=PreviewProcess(settings.limits),
         changes=changes,
         shown=ShownInputs(store, settings.files),
+        streams=None if settings.streams is None else StreamsRelay(settings.streams),
         token=settings.token,
         longest_upload=settings.longest_upload,
     )

@@ -45,7 +45,7 @@ class _Unusual(Exception):
     """The file is one for FFmpeg."""
 
 
-class _Track(NamedTuple):
+class _TrackBoxes(NamedTuple):
     tables: dict[bytes, bytes]  # content behind version and flags
     headers: dict[bytes, tuple[int, int]]  # number and duration
 
@@ -65,14 +65,14 @@ def mp4_samples(info: VideoInfo) -> Samples | None:
         return None
 
 
-def _track(file: _File, number: int) -> tuple[int, _Track]:
+def _track(file: _File, number: int) -> tuple[int, _TrackBoxes]:
     """Returns the movie's ticks a second, and one of its tracks, counted from 0."""
-    movie, tracks = 0, list[_Track]()
+    movie, tracks = 0, list[_TrackBoxes]()
     for kind, begin, end in boxes(file, _INSIDE):
         if kind in _FRAGMENTS:
             raise _Unusual
         if kind == b"trak":
-            tracks.append(_Track({}, {}))
+            tracks.append(_TrackBoxes({}, {}))
         elif kind == b"mvhd":
             movie, _ = numbers(file, begin, between=0)
         elif kind in _NUMBERED:
@@ -87,7 +87,7 @@ def _track(file: _File, number: int) -> tuple[int, _Track]:
     return movie, tracks[number]
 
 
-def _samples(info: VideoInfo, movie: int, track: _Track) -> Samples:
+def _samples(info: VideoInfo, movie: int, track: _TrackBoxes) -> Samples:
     tables = track.tables
     entries, entry = struct.unpack_from(">I4x4s", tables[b"stsd"], 4)
     ticks, _ = track.headers[b"mdhd"]

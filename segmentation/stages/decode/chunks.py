@@ -190,8 +190,8 @@ def read(
 
     Yields all packets if `first` is `None`, or if a seek does not lead to such a keyframe. Calls `cut_short` if
     reading ends with an error, `damaged` for each packet that is left out because it is, `opened` before the first
-    packet, and `keyframe` with each keyframe's data. Raises `StreamChanges` where a stream goes on in another size or
-    with fields.
+    packet, and `keyframe` with the data of each keyframe that differs. Raises `StreamChanges` where a stream goes on in
+    another size or with fields.
     """
     sought = first if first is not None and _leads_before(info, first) else None
     with open_input(info.path, info.access) as container:
@@ -222,16 +222,19 @@ def decodable(info: VideoInfo, packets: Iterable[PacketT], keyframe: Callable[[b
     """Yields packets with start codes from the first one on at which decoding can begin. See `read`."""
     first_shown: set[Shown] = set()  # pictures that the first headers state
     begun = False  # before, there is nothing to decode, and a session may still have the parameters of another file
-    keyframes = 0
+    keyframes, before = 0, b""
     for packet in packets:
         begun = begun or begins_stream(info.codec, head(packet))
         keyframes += begun and packet.is_keyframe
         if not begun or (keyframes == 1 and needs_earlier_frames(info.codec, packet)):
             continue
-        if packet.is_keyframe:
-            keyframe(head(packet))
         if packet.is_keyframe or info.codec == "vp9":
-            _check_headers(info, head(packet), first_shown)
+            stated = head(packet)
+            if packet.is_keyframe and stated != before:
+                keyframe(stated)
+            if stated != before:
+                _check_headers(info, stated, first_shown)
+            before = stated
         yield packet
 
 

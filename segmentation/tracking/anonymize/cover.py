@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, islice
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import cv2
 import numpy as np
@@ -25,6 +25,7 @@ from segmentation.options.anonymize import LIVE_LOOK_AHEAD, LOOK_AHEAD
 from segmentation.tracking.motion import box_iou
 from segmentation.tracking.tracker import SURE
 
+_CLOSE = 0.5  # seconds from one box to the next but one, between which a box is expected on the way
 BEYOND = 0.2  # seconds for which a track is covered before its first and behind its last box
 _ROUNDED = 1e-3  # seconds: containers round times
 MARGIN = 1.42  # of an ellipse's axes to the box's sides: it holds the corners from the root of 2 on
@@ -39,6 +40,14 @@ _OUTLINE = 2  # pixels around an ellipse's axes that its outline may touch
 _Ellipse: TypeAlias = tuple[tuple[float, float], tuple[float, float]]  # center and axes, x and y each, in pixels
 
 
+class _Place(NamedTuple):
+    """A thing in a frame, and what is covered for it."""
+
+    one: Instance
+    box: Box
+    margin: float  # of the ellipse's axes to the box's sides
+
+
 @dataclass(slots=True)
 class _Track:
     """The boxes of one thing, in the order of their times."""
@@ -47,22 +56,39 @@ class _Track:
     times: list[float] = field(default_factory=list)
     seen: list[Instance] = field(default_factory=list)
 
-    def at(self, time: float) -> tuple[Instance, float] | None:
-        """Returns the thing at a time, and the margin around its box; `None` where it is not supposed to be."""
+    def at(self, time: float) -> _Place | None:
+        """Returns the thing at a time; `None` where it is not supposed to be."""
         if time - self.times[-1] >= BEYOND + _ROUNDED or self.times[0] - time >= BEYOND + _ROUNDED:
             return None
         number = bisect_left(self.times, time)
         after = number if number < len(self.times) else None
         if after is not None and self.times[after] == time:
-            return self.seen[after], MARGIN
+            return _Place(self.seen[after], self._steady(after), MARGIN)
         before = number - 1 if number else None
         if before is not None and after is not None and self.times[after] - self.times[before] <= LOOK_AHEAD:
-            share = (time - self.times[before]) / (self.times[after] - self.times[before])
-            return _supposed(self.seen[before], _between(self.seen[before].box, self.seen[after].box, share))
+            return _supposed(self.seen[before], self._between(before, after, time))
         if len(self.seen) == 1 and self.seen[0].score < SURE:
             return None  # most of these are nothing
         near = [one for one in (before, after) if one is not None and abs(self.times[one] - time) < BEYOND + _ROUNDED]
         return _supposed(self.seen[near[0]], self.seen[near[0]].box) if near else None
+
+    def _steady(self, number: int) -> Box:
+        """Returns a box that holds a found one, and where its neighbours in time say that it is.
+
+        Of faces that are half hidden or small, single boxes jump, and leave a part of the face.
+        """
+        own, before, after = self.seen[number].box, number - 1, number + 1
+        if before < 0 or after == len(self.times) or self.times[after] - self.times[before] > _CLOSE + _ROUNDED:
+            return own
+        line = self._between(before, after, self.times[number])
+        return min(own[0], line[0]), min(own[1], line[1]), max(own[2], line[2]), max(own[3], line[3])
+
+    def _between(self, before: int, after: int, time: float) -> Box:
+        """Returns the box at a time on the way from one to another."""
+        share = (time - self.times[before]) / (self.times[after] - self.times[before])
+        one, other = self.seen[before].box, self.seen[after].box
+        left, top, right, bottom = (a + share * (b - a) for a, b in zip(one, other, strict=True))
+        return left, top, right, bottom
 
 
 class CoverBoxes:
@@ -139,10 +165,12 @@ class CoverBoxes:
         start = float(self._info.start)
         places = [
             [
-                (one if self._covers(one, time - start) == one.kept else replace(one, kept=not one.kept), margin)
+                place
+                if self._covers(one, time - start) == one.kept
+                else place._replace(one=replace(one, kept=not one.kept))
                 for track in self._tracks.values()
                 if track.shot == shot and (place := track.at(time))
-                for one, margin in [place]
+                for one in [place.one]
             ]
             for time, shot in zip(times, _shots(batch), strict=True)
         ]
@@ -205,11 +233,11 @@ def cover_alone(batch: MaskedBatch, transfer: Transfer) -> MaskedBatch:
     """Returns the batch of a picture with masks that cover what was found in it, without frames around."""
     if not batch.instances:
         return replace(batch, masks=around([], batch.masks[: len(batch)], [], transfer))
-    places = [[(one, MARGIN) for one in frame.instances] for frame in batch.instances]
+    places = [[_Place(one, one.box, MARGIN) for one in frame.instances] for frame in batch.instances]
     return _drawn(batch, places, transfer)
 
 
-def _drawn(batch: MaskedBatch, places: Iterable[list[tuple[Instance, float]]], transfer: Transfer) -> MaskedBatch:
+def _drawn(batch: MaskedBatch, places: Iterable[list[_Place]], transfer: Transfer) -> MaskedBatch:
     """Returns the batch with an ellipse for each thing of each frame, in label maps, and of those kept in masks.
 
     Where the network gave no numbers, the mask has none either.
@@ -217,9 +245,9 @@ def _drawn(batch: MaskedBatch, places: Iterable[list[tuple[Instance, float]]], t
     size: tuple[int, int] = tuple(batch.masks.shape[1:])
     maps, covers, unknown = [], [], []
     for row, (things, found) in enumerate(zip(places, batch.instances, strict=True)):
-        shown = sorted(things, key=lambda thing: not thing[0].kept)[:MOST]  # what is covered lies above what is left
-        instances = tuple(one for one, _ in shown)
-        ellipses = [_ellipse(one.box, margin, size) for one, margin in shown]
+        shown = sorted(things, key=lambda thing: not thing.one.kept)[:MOST]  # what is covered lies above what is left
+        instances = tuple(place.one for place in shown)
+        ellipses = [_ellipse(place.box, place.margin, size) for place in shown]
         maps.append(FrameInstances(instances=instances, first_map=_EllipseMap(size, ellipses), unknown=found.unknown))
         covers.append([ellipse for one, ellipse in zip(instances, ellipses, strict=True) if one.kept])
         if found.unknown:
@@ -299,13 +327,8 @@ def _shots(batch: MaskedBatch) -> tuple[int, ...]:
     return batch.shots or (0,) * len(batch)
 
 
-def _supposed(known: Instance, box: Box) -> tuple[Instance, float]:
-    return replace(known, box=box, score=0.0), _UNSEEN_MARGIN
-
-
-def _between(one: Box, other: Box, share: float) -> Box:
-    left, top, right, bottom = (a + share * (b - a) for a, b in zip(one, other, strict=True))
-    return left, top, right, bottom
+def _supposed(known: Instance, box: Box) -> _Place:
+    return _Place(replace(known, box=box, score=0.0), box, _UNSEEN_MARGIN)
 
 
 def in_memory(masks: NDArray[np.generic], like: Array, transfer: Transfer) -> Array:

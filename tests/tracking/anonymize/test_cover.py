@@ -63,6 +63,17 @@ def test_gaps_are_filled_where_the_track_goes() -> None:
     assert all(mask.any() for mask in masks)
 
 
+def test_a_box_that_jumps_is_covered_where_it_was_expected_too() -> None:
+    jumped: Box = (0.46, 0.45, 0.52, 0.6)
+    found = [[face()], [face(jumped)], [face()], *[[]] * 20, [face(jumped)]]
+    step = CoverBoxes(INFO, HostTransfer())
+    made = list(step(batches(found, length=1)))
+    masks = [np.asarray(batch.masks)[0] for batch in made]
+    assert share_of(masks[1]) == share_of(masks[1], jumped) == 1 and share_of(masks[0], (0.5, 0.4, 0.53, 0.6)) < 1
+    assert [batch.instances[0].instances[0].box for batch in made[:3]] == [BOX, jumped, BOX], "what was found stays"
+    assert masks[2].sum() == masks[0].sum(), "the next box is too far away in time"
+
+
 def test_a_gap_of_more_than_a_second_is_two_appearances() -> None:
     masks = covered([[face()], [face()], *[[]] * 40, [face()], [face()]])
     there = [bool(mask.any()) for mask in masks]

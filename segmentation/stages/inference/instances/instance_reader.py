@@ -6,6 +6,7 @@ The results are those of `models/detections.py`. Nothing is read on the host, so
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -60,13 +61,15 @@ class InstanceReader:
         place, count = self._place, len(found.boxes)
         shape = count, place.height, place.width
         masks = found.boxes.new_empty(shape)
-        label_maps = torch.empty(shape, dtype=torch.uint8, device=masks.device)
-        class_map = torch.empty_like(label_maps) if self._wants_class_map else None
-        things = self._chosen(kernels, found)
+        bytes_of = partial(torch.empty, shape, dtype=torch.uint8, device=masks.device)
+        label_maps = None if found.layers is None else bytes_of()
+        class_map = bytes_of() if self._wants_class_map else None
+        things, unknown = self._chosen(kernels, found), found.unknown
         self._draw(kernels, found, things, masks, label_maps, class_map)
-        unknown = found.unknown | masks.sum((1, 2)).isnan()
-        masks.masked_fill_(unknown[:, None, None], torch.nan)
-        return Found(things, masks, None if found.layers is None else label_maps, class_map, unknown.byte())
+        if found.layers is not None:  # boxes are numbers, or were left out
+            unknown = unknown | masks.sum((1, 2)).isnan()
+            masks.masked_fill_(unknown[:, None, None], torch.nan)
+        return Found(things, masks, label_maps, class_map, unknown.byte())
 
     def _chosen(self, kernels: Kernels, found: Best) -> Tensor:
         """Returns the things (N, MOST, 8) that are left after non-maximum suppression."""
@@ -87,15 +90,21 @@ class InstanceReader:
         return things
 
     def _draw(
-        self, kernels: Kernels, found: Best, things: Tensor, masks: Tensor, label_maps: Tensor, class_map: Tensor | None
+        self,
+        kernels: Kernels,
+        found: Best,
+        things: Tensor,
+        masks: Tensor,
+        label_maps: Tensor | None,
+        class_map: Tensor | None,
     ) -> None:
         place, layers, proposals = self._place, found.layers, found.scores.shape[1]
         size = place.width, place.height, len(masks)
-        targets = masks, label_maps, _NOWHERE if class_map is None else class_map
+        targets = masks, *(_NOWHERE if one is None else one for one in (label_maps, class_map))
         common = things, place.width, place.height, self._numbers, *targets
         input_place = place.left, place.top, self._size[1], self._size[0]
         if layers is None:
-            kernels("draw_boxes", size, *common)
+            kernels("draw_boxes", size, *common, found.unknown.byte())
         elif found.coefficients is None:
             kernels("draw_layers", size, *common, *input_place, layers, *layers.shape[1:], found.owners, proposals)
         elif layers.shape[1] != PROTOTYPES:

@@ -45,7 +45,7 @@ extern "C" __global__ void suppress(const float4 *boxes, const float *scores, co
 }
 
 // Writes one pixel of each map (N, height, width): the largest value of all masks there, the number of the thing
-// that has it, from 1 on, and the class of that thing, where `class_map` is given. Of equals the first counts.
+// that has it, from 1 on, where `label_map` is given, and the class of that thing likewise. Of equals the first counts.
 // `value(thing)` is that of a thing's mask at this pixel, or none outside of its box if `cut`.
 template <typename Value>
 __device__ void draw(const Thing *things, int column, int row, int width, int height, const unsigned char *numbers,
@@ -64,7 +64,8 @@ __device__ void draw(const Thing *things, int column, int row, int width, int he
     }
     const long long pixel = place(column, row, width, height);
     masks[pixel] = most;
-    label_map[pixel] = label = most > EDGE ? label : 0;
+    label = most > EDGE ? label : 0;
+    if (label_map) label_map[pixel] = label;
     if (class_map) class_map[pixel] = label ? numbers[(int)thing[label - 1].label] : 0;
 }
 
@@ -74,13 +75,15 @@ struct Inside {
     __device__ float operator()(const Thing &) const { return 1; }
 };
 
-// Draws boxes.
+// Draws boxes. In pictures that are `unknown`, (N,), the mask is NaN everywhere.
 extern "C" __global__ void draw_boxes(const Thing *things, int width, int height, const unsigned char *numbers,
-                                      float *masks, unsigned char *label_map, unsigned char *class_map) {
+                                      float *masks, unsigned char *label_map, unsigned char *class_map,
+                                      const unsigned char *unknown) {
     const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
     if (column >= width || row >= height) return;
     Inside value;
     draw(things, column, row, width, height, numbers, masks, label_map, class_map, true, value);
+    if (unknown[blockIdx.z]) masks[place(column, row, width, height)] = nanf("");
 }
 
 struct OfLayer {

@@ -5,7 +5,7 @@
 
 const int LANES = 32 / THREADS_X;  // of a warp that a thread does: one on a GPU, all where a thread stands for a block
 const int TALL = 3;                // times 16 places that a warp multiplies at once
-const int FOUR = 4;                // channels of a place that a thread does
+const int FEW = 4;                 // channels of a place that a thread does
 const int MADE_X = TILE_X - 2, MADE_Y = TILE_Y - 2;  // places that a block makes: even
 const int EIGHTS = OUT / EIGHT;
 
@@ -95,24 +95,24 @@ __device__ void fill(uint4 *tile, const half *x, const half *weights, const half
     }
 }
 
-struct alignas(8) Four {
-    unsigned words[2];
+struct alignas(2 * FEW) Few {
+    unsigned words[FEW / 2];
 };
 
-__device__ void widen(const Four &from, float to[FOUR]) {
+__device__ void widen(const Few &from, float to[FEW]) {
 #pragma unroll
-    for (int k = 0; k < FOUR; k++)
+    for (int k = 0; k < FEW; k++)
         to[k] = widened((half)(from.words[k / 2] >> k % 2 * 16));
 }
 
-__device__ void put(const float from[FOUR], half *to, float least, float most) {
-    Four four;
+__device__ void put(const float from[FEW], half *to, float least, float most) {
+    Few few;
 #pragma unroll
-    for (int k = 0; k < FOUR; k++) {
+    for (int k = 0; k < FEW; k++) {
         unsigned bits = narrowed(from[k] < least ? least : from[k] > most ? most : from[k]);
-        four.words[k / 2] = k % 2 ? four.words[k / 2] | bits << 16 : bits;
+        few.words[k / 2] = k % 2 ? few.words[k / 2] | bits << 16 : bits;
     }
-    *reinterpret_cast<Four *>(to) = four;
+    *reinterpret_cast<Few *>(to) = few;
 }
 
 __device__ float higher(float one, float other) { return one > other || one != one ? one : other; }  // a NaN stays
@@ -123,40 +123,40 @@ extern "C" __global__ void separable(const half *x, const half *weights, const h
     const int left = blockIdx.x * MADE_X, top = blockIdx.y * MADE_Y, columns = width / POOL, rows = height / POOL;
     fill(tile, x, weights, point_bias, left - 1, top - 1, width, height);
     __syncthreads();
-    // A thread makes two columns of four channels. It keeps the sums of three rows, each of which reads three.
-    const int fours = OUT / FOUR;
-    for (int item = threadIdx.y * THREADS_X + threadIdx.x; item < MADE_X / 2 * fours; item += THREADS_X * THREADS_Y) {
-        const int four = item % fours, column = item / fours * 2;
-        float factors[9][FOUR], start[FOUR], sums[3][2][FOUR], highest[FOUR];
-        widen(*reinterpret_cast<const Four *>(bias + four * FOUR), start);
+    // A thread makes two columns of a few channels. It keeps the sums of three rows, each of which reads three.
+    const int parts = OUT / FEW;
+    for (int item = threadIdx.y * THREADS_X + threadIdx.x; item < MADE_X / 2 * parts; item += THREADS_X * THREADS_Y) {
+        const int part = item % parts, column = item / parts * 2;
+        float factors[9][FEW], start[FEW], sums[3][2][FEW], highest[FEW];
+        widen(*reinterpret_cast<const Few *>(bias + part * FEW), start);
 #pragma unroll
         for (int k = 0; k < 9; k++)
-            widen(*reinterpret_cast<const Four *>(taps + k * OUT + four * FOUR), factors[k]);
+            widen(*reinterpret_cast<const Few *>(taps + k * OUT + part * FEW), factors[k]);
 #pragma unroll
         for (int row = 0; row < TILE_Y; row++) {
 #pragma unroll
-            for (int k = 0; k < 2 * FOUR; k++)
-                sums[row % 3][k / FOUR][k % FOUR] = start[k % FOUR];
+            for (int k = 0; k < 2 * FEW; k++)
+                sums[row % 3][k / FEW][k % FEW] = start[k % FEW];
 #pragma unroll
             for (int across = 0; across < 4; across++) {
-                float values[FOUR];
-                const uint4 *from = tile + chunk(row * TILE_X + column + across, four / 2);
-                widen(reinterpret_cast<const Four *>(from)[four % 2], values);
+                float values[FEW];
+                const uint4 *from = tile + chunk(row * TILE_X + column + across, part * FEW / EIGHT);
+                widen(reinterpret_cast<const Few *>(from)[part % (EIGHT / FEW)], values);
 #pragma unroll
                 for (int down = 0; down < 3; down++)  // of the convolution that begins in row - down
 #pragma unroll
                     for (int j = 0; j < 2; j++)
                         if (row >= down && across >= j && across < j + 3)
 #pragma unroll
-                            for (int k = 0; k < FOUR; k++)
+                            for (int k = 0; k < FEW; k++)
                                 sums[(row - down) % 3][j][k] += factors[3 * down + across - j][k] * values[k];
             }
             if (row < 2)
                 continue;
-            float(*made)[FOUR] = sums[(row - 2) % 3];
+            float(*made)[FEW] = sums[(row - 2) % 3];
             if (POOL == 2) {
 #pragma unroll
-                for (int k = 0; k < FOUR; k++) {
+                for (int k = 0; k < FEW; k++) {
                     float own = higher(made[0][k], made[1][k]);
                     highest[k] = row % 2 ? higher(own, highest[k]) : own;
                 }
@@ -164,7 +164,7 @@ extern "C" __global__ void separable(const half *x, const half *weights, const h
                     continue;
             }
             const int line = (top + row - 2) / POOL;
-            half *to = out + (((long long)blockIdx.z * rows + line) * columns + (left + column) / POOL) * OUT + four * FOUR;
+            half *to = out + (((long long)blockIdx.z * rows + line) * columns + (left + column) / POOL) * OUT + part * FEW;
 #pragma unroll
             for (int j = 0; j < 2 / POOL; j++)
                 if (line < rows && (left + column) / POOL + j < columns)

@@ -40,7 +40,7 @@ _OUTLINE = 2  # pixels around an ellipse's axes that its outline may touch
 _Ellipse: TypeAlias = tuple[tuple[float, float], tuple[float, float]]  # center and axes, x and y each, in pixels
 
 
-class _Place(NamedTuple):
+class _Cover(NamedTuple):
     """A thing in a frame, and what is covered for it."""
 
     one: Instance
@@ -56,14 +56,14 @@ class _Track:
     times: list[float] = field(default_factory=list)
     seen: list[Instance] = field(default_factory=list)
 
-    def at(self, time: float) -> _Place | None:
+    def at(self, time: float) -> _Cover | None:
         """Returns the thing at a time; `None` where it is not supposed to be."""
         if time - self.times[-1] >= BEYOND + _ROUNDED or self.times[0] - time >= BEYOND + _ROUNDED:
             return None
         number = bisect_left(self.times, time)
         after = number if number < len(self.times) else None
         if after is not None and self.times[after] == time:
-            return _Place(self.seen[after], self._steady(after), MARGIN)
+            return _Cover(self.seen[after], self._steady(after), MARGIN)
         before = number - 1 if number else None
         if before is not None and after is not None and self.times[after] - self.times[before] <= LOOK_AHEAD:
             return _supposed(self.seen[before], self._between(before, after, time))
@@ -233,11 +233,11 @@ def cover_alone(batch: MaskedBatch, transfer: Transfer) -> MaskedBatch:
     """Returns the batch of a picture with masks that cover what was found in it, without frames around."""
     if not batch.instances:
         return replace(batch, masks=around([], batch.masks[: len(batch)], [], transfer))
-    places = [[_Place(one, one.box, MARGIN) for one in frame.instances] for frame in batch.instances]
+    places = [[_Cover(one, one.box, MARGIN) for one in frame.instances] for frame in batch.instances]
     return _drawn(batch, places, transfer)
 
 
-def _drawn(batch: MaskedBatch, places: Iterable[list[_Place]], transfer: Transfer) -> MaskedBatch:
+def _drawn(batch: MaskedBatch, places: Iterable[list[_Cover]], transfer: Transfer) -> MaskedBatch:
     """Returns the batch with an ellipse for each thing of each frame, in label maps, and of those kept in masks.
 
     Where the network gave no numbers, the mask has none either.
@@ -327,8 +327,8 @@ def _shots(batch: MaskedBatch) -> tuple[int, ...]:
     return batch.shots or (0,) * len(batch)
 
 
-def _supposed(known: Instance, box: Box) -> _Place:
-    return _Place(replace(known, box=box, score=0.0), box, _UNSEEN_MARGIN)
+def _supposed(known: Instance, box: Box) -> _Cover:
+    return _Cover(replace(known, box=box, score=0.0), box, _UNSEEN_MARGIN)
 
 
 def in_memory(masks: NDArray[np.generic], like: Array, transfer: Transfer) -> Array:

@@ -148,8 +148,10 @@ class Previews:
         return _jpeg(_on_board(shown), width)
 
     def mask(self, path: str, options: Options) -> bytes:
-        """Returns the mask of a picture's file as a gray PNG. Raises as `Segmenter.masks`."""
+        """Returns the mask of a picture's file as a gray PNG. Raises as `Segmenter.masks`, and for a video."""
         config = Config(**options)
+        if not is_still(path, self._access):
+            raise InputError(f"{path}: is no single picture; /api/frames has the masks of videos, as view=mask")
         picture = read_still(path, self._access).rgb
         mask = self._session(config).masks(picture, refine=config.refine)
         return gray_png(np.asarray(cv2.convertScaleAbs(mask, alpha=255), np.uint8))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from starlette.exceptions import HTTPException
 
+from segmentation.errors import ConfigError, one_line
 from segmentation.web.store import Store, StoredInput
 
 FILES = "files/"  # begins the ids of the folder's files
@@ -30,16 +31,26 @@ class ShownInputs:
         return [*self._store.inputs(), *self._files()]
 
     def find(self, id: str) -> StoredInput:
-        """Returns the input with an id. Raises `HTTPException`, 404."""
-        if id.startswith(FILES) and self._folder is not None:
+        """Returns the input with an id. Raises `HTTPException`, 404, and `ConfigError` without an id."""
+        if not id:
+            raise ConfigError("file, source: both are missing; send a file, or the id of an input as source")
+        if id.startswith(FILES) and self._folder is not None and (found := self._file(id)) is not None:
+            return found
+        for one in self._store.inputs():
+            if one.id == id:
+                return one
+        raise HTTPException(404, f"{one_line(repr(id))}: no such input")
+
+    def _file(self, id: str) -> StoredInput | None:
+        assert self._folder is not None
+        try:
             path = Path(os.path.realpath(self._folder / id.removeprefix(FILES)))
             # A link out of the folder leads to no file that the server may show.
             if path.is_relative_to(self._folder) and path.is_file() and path.suffix.lower() in SUFFIXES:
                 return StoredInput(id, path.name, str(path))
-        for one in self._store.inputs():
-            if one.id == id:
-                return one
-        raise HTTPException(404, f"{id!r}: no such input")
+        except (OSError, ValueError):  # a name that is too long, or has a byte 0
+            pass
+        return None
 
     def _files(self) -> Iterator[StoredInput]:
         if self._folder is None:

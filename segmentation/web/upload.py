@@ -41,6 +41,7 @@ class Upload:
         self._header: list[bytes] = [b"", b""]
         self._disposition = b""
         self._field, self._value = "", b""
+        self._whole = False
 
     def stored(self) -> StoredInput:
         """Returns the file as an input, whose id is the folder's name. Raises `ConfigError` without a file."""
@@ -75,12 +76,15 @@ class Upload:
                 "on_headers_finished": self._open,
                 "on_part_data": self._take,
                 "on_part_end": self._end,
+                "on_end": self._finish,
             },
         )
         try:
             async for chunk in _in_time(request):
                 parser.write(chunk)
             parser.finalize()
+            if not self._whole:
+                raise ConfigError("the body: ends before its last boundary")
         except (MultipartParseError, UnicodeDecodeError) as exc:
             raise ConfigError(f"the body: is no multipart/form-data ({one_line(exc)})") from exc
         except OSError as exc:
@@ -131,6 +135,9 @@ class Upload:
     def _end(self) -> None:
         if self._field != "file":
             self.fields[self._field] = self._value.decode()
+
+    def _finish(self) -> None:
+        self._whole = True
 
     def _too_long(self) -> TooMuch:
         return TooMuch(f"file: is longer than {self._most} bytes (--max-upload)")

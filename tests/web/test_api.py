@@ -257,6 +257,8 @@ def test_masks_are_those_of_the_session(served: Served, tmp_path: Path) -> None:
     mask = cv2.imdecode(np.frombuffer(body, np.uint8), cv2.IMREAD_GRAYSCALE)
     with Segmenter() as segmenter:
         assert np.array_equal(mask, np.rint(255 * segmenter.masks(picture)))
+    status, text = detail(served.ask("api/masks", {"file": SAMPLE}))
+    assert status == 415 and text.startswith(f"{SAMPLE.name}: is no single picture")
 
 
 REFUSED = [
@@ -278,6 +280,9 @@ REFUSED = [
     ({"source": "files/notes.txt"}, 404, "no such input"),
     ({"source": "files/out.mp4"}, 404, "no such input"),
     ({"source": "rtsp://127.0.0.1/x"}, 404, "no such input"),
+    ({"source": "files/\0.mp4"}, 404, r"'files/\x00.mp4': no such input"),
+    ({"source": f"files/{'x' * 5000}.mp4"}, 404, "xxx...: no such input"),
+    ({"source": ""}, 422, "file, source: both are missing"),
     ({"source": "file:///etc/passwd"}, 404, "no such input"),
 ]
 

@@ -11,6 +11,7 @@ pytest.importorskip("python_multipart")
 from starlette.requests import Request
 from starlette.types import Message
 
+from segmentation.errors import ConfigError
 from segmentation.web import upload
 from segmentation.web.problems import TooMuch
 from segmentation.web.upload import Upload
@@ -40,6 +41,17 @@ def test_the_rest_is_taken_in(tmp_path: Path) -> None:
 def test_who_asks_first_sends_nothing(tmp_path: Path) -> None:
     headers = [(b"content-length", b"100000000000"), (b"expect", b"100-continue")]
     assert left_of(500, headers, tmp_path) == CHUNKS + 1
+
+
+@pytest.mark.parametrize("end", [b"", b"\r\n--b", b"\r\n--b\r\n"])
+def test_a_body_that_ends_early_is_refused(end: bytes, tmp_path: Path) -> None:
+    async def receive() -> Message:
+        return {"type": "http.request", "body": HEAD + b"half of a video" + end, "more_body": False}
+
+    kind = (b"content-type", b"multipart/form-data; boundary=b")
+    request = Request({"type": "http", "headers": [kind]}, receive)
+    with pytest.raises(ConfigError, match="the body: ends before its last boundary"):
+        asyncio.run(Upload(tmp_path, 1000).read(request))
 
 
 def test_drips_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -234,15 +234,15 @@ class Store:
         self._do("UPDATE jobs SET webhook = NULL WHERE id = ?", id)
 
     def forget(self, id: str) -> None:
-        """Removes a job that is over, with its files."""
-        self._do("DELETE FROM jobs WHERE id = ?", id)
+        """Removes a job that is over, with its files. These go first: on a full disk a row could not be removed."""
         shutil.rmtree(self.folder / "jobs" / id, ignore_errors=True)
+        self._do("DELETE FROM jobs WHERE id = ?", id)
         self.changed()
 
     def forget_input(self, id: str) -> None:
-        """Removes an uploaded file."""
-        self._do("DELETE FROM inputs WHERE id = ?", id)
+        """Removes an uploaded file, likewise."""
         shutil.rmtree(self.folder / "inputs" / id, ignore_errors=True)
+        self._do("DELETE FROM inputs WHERE id = ?", id)
 
     def in_use(self, path: str) -> bool:
         """Returns whether a job that is not over reads the file."""
@@ -287,7 +287,7 @@ class Store:
             with self._lock:
                 return self._rows.execute(statement, values).fetchall()
         except sqlite3.Error as exc:
-            raise OutputError(f"{self.folder}: can't be written ({one_line(exc)})") from exc
+            raise OutputError(f"the work folder can't be written ({one_line(exc)})") from exc
 
 
 def _row(job: QueuedJob) -> tuple[object, ...]:

@@ -332,6 +332,8 @@ def test_a_render_is_cancelled_and_goes_on_after_a_killed_server(browser: Any, t
         page.wait_for_selector("li.running", timeout=120_000)
         served.process.send_signal(signal.SIGKILL)
         served.process.wait()
+        page.click("#forward")
+        page.wait_for_selector("#message:text-is('The server does not answer.')", timeout=120_000)
         page.close()
     with Served(work) as served:
         ids = [job["id"] for job in served.json("api/jobs")]

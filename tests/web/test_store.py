@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import pytest
+
+from segmentation.errors import OutputError
 from segmentation.web.store import DONE, QueuedJob, Store, StoredInput
 
 
@@ -26,4 +29,21 @@ def test_the_oldest_goes_first_and_what_a_job_reads_stays(tmp_path: Path) -> Non
     store.tidy(age=3600, size=0)
     assert [one.name for one in store.inputs()] == ["0.mp4"]
     assert [job.id for job in store.jobs()] == ["0"] and list((tmp_path / "jobs").iterdir()) == []
+    store.close()
+
+
+def test_files_are_removed_where_rows_cannot_be(tmp_path: Path) -> None:
+    """A full disk has to be freed first."""
+    store = Store(tmp_path)
+    store.add(QueuedJob("1", "a.mp4", "a.mp4", {}))
+    (tmp_path / "jobs" / "1").mkdir()
+    (tmp_path / "jobs" / "1" / "out.mp4").write_bytes(bytes(1000))
+    store.end("1", DONE, output="out.mp4")
+    store._rows.execute("PRAGMA query_only = ON")
+    with pytest.raises(OutputError, match=r"the work folder can't be written \(attempt to write a readonly database\)"):
+        store.forget("1")
+    assert list((tmp_path / "jobs").iterdir()) == []
+    store._rows.execute("PRAGMA query_only = OFF")
+    store.forget("1")
+    assert store.jobs() == []
     store.close()

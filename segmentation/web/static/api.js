@@ -1,7 +1,11 @@
 // Requests to the server. Errors have the program's own line.
 
+const AWAY = "The server does not answer.";
+
 async function asked(path, options = {}) {
-  const answer = await fetch(path, options);
+  const answer = await fetch(path, options).catch((error) => {
+    throw error.name === "AbortError" ? error : new Error(AWAY);  // browsers have words of their own for it
+  });
   if (answer.status === 401) location.assign("/login");
   if (!answer.ok) throw new Error((await answer.json().catch(() => ({ detail: answer.statusText }))).detail);
   return answer;
@@ -24,7 +28,7 @@ export function upload(file, progress) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();  // fetch does not say how much is sent
     request.upload.onprogress = (event) => progress(event.loaded / event.total);
-    request.onerror = () => reject(new Error("The server does not answer."));
+    request.onerror = () => reject(new Error(AWAY));
     request.onload = () => {
       const answer = JSON.parse(request.responseText);
       if (request.status === 201) resolve(answer);

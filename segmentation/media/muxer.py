@@ -229,7 +229,7 @@ class Muxer:
         """Takes over the metadata of all the file; in MP4 and MOV as QuickTime keys where the usual tags hold less."""
         tags = _tags(source.metadata)
         self.container.metadata.update(tags)
-        if self.container.format.name in _MP4 and _lost_in_mp4(self.container.format.name, tags):
+        if tags and self.container.format.name in _MP4 and _lost_in_mp4(self.container.format.name, tags):
             options = self.container.container_options  # which the header obeys
             options["movflags"] = options.get("movflags", "") + "+use_metadata_tags"
 

@@ -72,8 +72,6 @@ def open_input(
     path, url = source.text, source.is_url
     if source.is_pattern:
         return _open_sequence(path, access)
-    if not url and is_animated_webp(path):
-        return open_animated_webp(path, access.max_pixels)
     if url and re.search(r"\s", path):  # a line break would add headers to the request
         raise InputError(f"{path.split()[0]}: the address has a space or line break after this; write it as %20")
     # An absolute path can't be mistaken for a protocol ("a:b.mp4") or an option ("-video.mp4").
@@ -85,6 +83,8 @@ def open_input(
     beginning = b""
     try:
         beginning = b"" if url else _beginning(path)
+        if beginning.startswith(b"RIFF") and is_animated_webp(path):
+            return open_animated_webp(path, access.max_pixels)
         kind = _kind(beginning)  # of playlist or script
         files = Files(name, access) if url or kind in allowed - {"concat"} else None
         options = _limits(allowed if url else allowed & {str(kind)})

@@ -2,7 +2,7 @@
 
     python tools/benchmarks/many_inputs.py VIDEO
     python tools/benchmarks/many_inputs.py VIDEO --size 1920x1080 --encode null --way "--jobs 4"      # on a GPU
-    PYTHONPATH=tools/benchmarks/unencoded python tools/benchmarks/many_inputs.py VIDEO --size 1920x1080 \\
+    PYTHONPATH=tools/lab/experiments/unencoded python tools/benchmarks/many_inputs.py VIDEO --size 1920x1080 \\
         --preset ultrafast --way "--processes 2" --way "--workers local:2"      # which encode nothing then, either
 
 Every command is a process of its own, in which a clip goes first, unmeasured. All kinds take turns. On a machine that

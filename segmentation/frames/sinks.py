@@ -17,22 +17,25 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.video.stream import VideoStream
 
+UNREAD = np.empty((0, 0, 0), np.float32)
+UNSAVED = np.empty((0, 0, 0), np.uint8)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedBatch:
-    """A batch behind the encoders. Arrays are on the host, `None` where no sink of the run reads them."""
+    """A batch behind the encoders. Arrays are on the host, without rows where no sink of the run reads them."""
 
     frames: FrameBatch  # without pictures
     found: NDArray[np.bool_] | None = None  # (N,) whether the mask exceeds the threshold; `None` of repeated frames
     unknown: NDArray[np.bool_] | None = None  # (N,) whether the network gave no mask, likewise
-    masks: NDArray[np.float32] | None = None  # (N, h, w) refined
+    masks: NDArray[np.float32] = field(default_factory=lambda: UNREAD)  # (N, h, w) refined
     shown: tuple[NDArray[np.float32], ...] = ()  # (N, h, w) as each output shows them
-    levels: NDArray[np.uint8] | None = None  # (N, h, w) as they are saved
-    class_map: NDArray[np.uint8] | None = None  # (N, h, w)
+    levels: NDArray[np.uint8] = field(default_factory=lambda: UNSAVED)  # (N, h, w) as they are saved
+    class_map: NDArray[np.uint8] | None = None  # (N, h, w), `None` where no sink reads it or there is none
     instances: tuple[FrameInstances, ...] = ()  # N, none where no sink reads them
     shots: tuple[int, ...] | None = None  # N, see `MaskedBatch`
     bare: tuple[tuple[Box, ...], ...] | None = None  # N, likewise
-    thumbnails: NDArray[np.float32] | None = None  # (N, h, w), see `pipeline.thumbnails`
+    thumbnails: NDArray[np.float32] = field(default_factory=lambda: UNREAD)  # (N, h, w), see `pipeline.thumbnails`
     packets: list[list[Packet[VideoStream]]] = field(default_factory=list)  # of each video output, in their order
 
 

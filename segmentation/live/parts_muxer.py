@@ -22,6 +22,7 @@ from segmentation.errors import OutputError, one_line
 from segmentation.frames import VideoInfo
 from segmentation.media.containers import format_options
 from segmentation.media.muxer import Muxer
+from segmentation.media.video_packet import base_of, pts_of
 from segmentation.options.config import Config
 from segmentation.options.times import exact
 from segmentation.system.safe_files import SAFE
@@ -65,8 +66,7 @@ class PartsMuxer(Muxer):
         return av.open(io.BytesIO(), "w", format="matroska")
 
     def _mux(self, packet: Packet[VideoStream] | Packet[Stream]) -> None:
-        assert packet.pts is not None and packet.time_base
-        seconds = packet.pts * packet.time_base
+        seconds = pts_of(packet) * base_of(packet)
         is_video = packet.stream_index == self.container.streams.video[0].index
         part = self._part
         if is_video and (part is None or (packet.is_keyframe and seconds >= self._ends)):

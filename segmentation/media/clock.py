@@ -169,8 +169,7 @@ class Clock(Generic[PacketT]):
 
     def _raw(self, packet: PacketT) -> int:
         """Returns the packet's own dts in units of the clock, or its pts where it has no dts."""
-        ticks = packet.pts if packet.dts is None else packet.dts
-        assert ticks is not None
+        ticks = packet.dts if packet.dts is not None else packet.pts or 0
         return ticks * self._scales[packet.stream_index]
 
     def _shown(self, packet: PacketT) -> int:

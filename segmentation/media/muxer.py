@@ -34,6 +34,7 @@ from segmentation.media.pitch_shift import PitchShift
 from segmentation.media.sound_copy import SoundCopy, name_channels
 from segmentation.media.source_copy import SourceCopy, adts_of
 from segmentation.media.source_packets import SourcePackets
+from segmentation.media.video_packet import base_of
 from segmentation.options.config import Config
 from segmentation.options.times import exact
 from segmentation.system.atomic_file import PendingFile
@@ -323,9 +324,7 @@ class Muxer:
             self.container.start_encoding()
         except (av.error.FFmpegError, OSError, ValueError) as exc:
             raise self._error(exc) from exc
-        tick = self.container.streams.video[0].time_base
-        assert tick is not None
-        return tick
+        return base_of(self.container.streams.video[0])
 
     def finish(self, end: Fraction | None, *, fragment: bool = False) -> None:
         """Copies the rest of the other streams and commits the file, a `fragment` without replacing a complete file.
@@ -396,11 +395,9 @@ class Muxer:
     def _mux_into(self, container: PacketSink, packet: Packet[VideoStream] | Packet[Stream], shift: Fraction) -> None:
         """Muxes one packet, `shift` seconds earlier."""
         if shift:
-            assert packet.dts is not None and packet.time_base
-            ticks = round(shift / packet.time_base)
-            packet.dts -= ticks
-            if packet.pts is not None:
-                packet.pts -= ticks
+            ticks = round(shift / base_of(packet))
+            packet.dts = packet.dts if packet.dts is None else packet.dts - ticks
+            packet.pts = packet.pts if packet.pts is None else packet.pts - ticks
         try:
             self._meet_format(packet, self.container.format.name)
             container.mux_one(packet)

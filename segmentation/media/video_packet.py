@@ -1,13 +1,15 @@
-"""The types of coded pictures."""
+"""The types of coded pictures, and when they are shown."""
 
 from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
 
 if TYPE_CHECKING:  # the encoders' own process imports this
     from av.packet import Packet
+    from av.stream import Stream
     from av.video.stream import VideoStream
 
 VideoPacket: TypeAlias = "Packet[VideoStream]"  # generic for type checkers only
@@ -42,3 +44,17 @@ def head(packet: ChunkPacket) -> bytes:
     if isinstance(packet, Sample):
         return ctypes.string_at(packet.buffer_ptr, packet.head_size)
     return bytes(packet)
+
+
+def pts_of(packet: VideoPacket | Packet[Stream]) -> int:
+    """Returns when a packet of an encoder is shown, in ticks of its time base. Raises `ValueError` if it has no pts."""
+    if packet.pts is None:
+        raise ValueError("a packet of an encoder has no pts")
+    return packet.pts
+
+
+def base_of(timed: VideoPacket | Packet[Stream] | Stream) -> Fraction:
+    """Returns the time base of an encoder's packet or stream, in seconds a tick. Raises `ValueError` if it has none."""
+    if timed.time_base is None:
+        raise ValueError("an encoder's stream has no time base")
+    return timed.time_base

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from segmentation.frames import Array, FrameBatch, MaskedBatch, Memory, Transfer
 from segmentation.frames.instances import FrameInstances
-from segmentation.frames.sinks import FinishedBatch
+from segmentation.frames.sinks import UNREAD, UNSAVED, FinishedBatch
 from segmentation.gpu.errors import gpu_errors
 from segmentation.live.card import with_card
 from segmentation.options.config import Config
@@ -93,19 +93,19 @@ class CompositeStep:
 
     def _finished(self, batch: MaskedBatch, composed: Composed, levels: Array | None) -> FinishedBatch:
         """Returns what sinks take. The GPU may still be copying it."""
-        verify, count = self._config.verify, len(batch)
+        verify, count, class_map = self._config.verify, len(batch), composed.refined.class_map
         return FinishedBatch(
             frames=batch.frames.without_pictures(),
             found=batch.found,
             unknown=batch.unknown,
-            masks=self._on_host(composed.refined.masks if self._lines else None, count),
+            masks=self._on_host(composed.refined.masks, count) if self._lines else UNREAD,
             shown=composed.shown,
-            levels=self._on_host(levels, count),
-            class_map=self._on_host(composed.refined.class_map if self._lines else None, count),
+            levels=UNSAVED if levels is None else self._on_host(levels, count),
+            class_map=self._on_host(class_map, count) if self._lines and class_map is not None else None,
             instances=self._instances_read(batch),
             shots=batch.shots,
             bare=batch.bare,
-            thumbnails=self._on_host(thumbnails(batch.frames, self._gpu) if verify else None, count),
+            thumbnails=self._on_host(thumbnails(batch.frames, self._gpu), count) if verify else UNREAD,
         )
 
     @property
@@ -125,10 +125,8 @@ class CompositeStep:
         read = self._config.results is not None or self._config.tracker is not None
         return tuple(batch.instances) if read else ()
 
-    def _on_host(self, array: Array | None, count: int) -> NDArray[Any] | None:
+    def _on_host(self, array: Array, count: int) -> NDArray[Any]:
         """Returns the first rows of an array on the host. The GPU may still be copying them."""
-        if array is None:
-            return None
         rows = self._transfer.rows(array, "host", count, wait=False)
         assert isinstance(rows, np.ndarray)
         return rows

@@ -19,6 +19,7 @@ from segmentation.media.containers import format_options
 from segmentation.media.cuts import Cuts
 from segmentation.media.muxer import Muxer
 from segmentation.media.output_stream import Target
+from segmentation.media.video_packet import pts_of
 from segmentation.options.config import Config
 from segmentation.pipeline.result_files.results import ResultLines
 from segmentation.pipeline.verification.verify import KeptPixels, rounded
@@ -88,10 +89,10 @@ class PieceSink(Sink):
     def add(self, output: int, packets: Packets) -> None:
         """Takes packets of an output."""
         for packet in packets:
-            assert packet.pts is not None
-            piece = self._writer(self._span.piece(packet.pts))
+            pts = pts_of(packet)
+            piece = self._writer(self._span.piece(pts))
             place = piece.add(memoryview(packet))
-            row = (*place, packet.pts, packet.duration or 0, bool(packet.is_keyframe))
+            row = (*place, pts, packet.duration or 0, bool(packet.is_keyframe))
             piece.index.outputs[output].packets.append(row)
 
     def write(self, batch: FinishedBatch) -> None:
@@ -101,8 +102,7 @@ class PieceSink(Sink):
         piece = self._writer(number)
         first = not piece.index.frames
         piece.index.frames += [(frame.pts, frame.duration) for frame in frames]
-        assert batch.found is not None
-        piece.index.found += int(batch.found.sum())
+        piece.index.found += 0 if batch.found is None else int(batch.found.sum())
         piece.index.unknown += 0 if batch.unknown is None else int(batch.unknown.sum())
         self._add_results(piece, batch)
         self._add_masks(piece, batch)
@@ -127,7 +127,7 @@ class PieceSink(Sink):
             piece.index.results += [piece.add(json.dumps(line).encode()) for line in self._lines(batch)]
 
     def _add_masks(self, piece: PieceWriter, batch: FinishedBatch) -> None:
-        if batch.levels is not None:
+        if len(batch.levels):
             height, width = batch.levels.shape[1:]
             if self._masks is None:
                 self._masks = MaskEncoder(width, height, self._info)
@@ -136,7 +136,7 @@ class PieceSink(Sink):
 
     def _add_notes(self, piece: PieceWriter, batch: FinishedBatch, *, first: bool) -> None:
         """Adds what the check of the output needs: thumbnails, and of the first frame the pixels that are kept."""
-        if batch.thumbnails is not None:
+        if len(batch.thumbnails):
             small = rounded(batch.thumbnails, piece.index.pix_fmt)
             piece.index.thumbnails += [piece.add(row.tobytes()) for row in small]
             if first:

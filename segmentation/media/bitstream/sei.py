@@ -19,10 +19,10 @@ from av.video.frame import VideoFrame
 
 from segmentation.frames import Frame, Message, VideoInfo
 from segmentation.media.bitstream.headers import payloads, units
-from segmentation.media.video_packet import head
+from segmentation.media.video_packet import VideoPacket, head, pts_of
 
 if TYPE_CHECKING:
-    from segmentation.media.video_packet import ChunkPacket, VideoPacket
+    from segmentation.media.video_packet import ChunkPacket
 
 log = logging.getLogger(__name__)
 
@@ -144,8 +144,7 @@ class MessageWriter:
         return [self._with_messages(packet) for packet in packets] if self._light or self._pending else packets
 
     def _with_messages(self, packet: VideoPacket) -> VideoPacket:
-        assert packet.pts is not None
-        messages = self._pending.pop(packet.pts, ()) + (self._light if packet.is_keyframe else ())
+        messages = self._pending.pop(pts_of(packet), ()) + (self._light if packet.is_keyframe else ())
         if not messages:
             return packet
         data = bytes(packet)

@@ -11,6 +11,7 @@ from av.video.stream import VideoStream
 
 from segmentation.media.muxer import Muxer
 from segmentation.media.output_clock import shown_at
+from segmentation.media.video_packet import base_of, pts_of
 
 TICK = Fraction(1, 100)  # seconds, GIF's unit
 LEAST = 2  # ticks; players show a frame of less for ten
@@ -27,11 +28,9 @@ class GifMuxer(Muxer):
 
     def write(self, packets: Sequence[Packet[VideoStream]]) -> None:
         if packets:
-            last = packets[-1]
-            assert last.pts is not None and last.time_base is not None
-            begin, end = (
-                shown_at(pts, last.time_base, self.shift, TICK) for pts in (last.pts, last.pts + (last.duration or 0))
-            )
+            last, pts = packets[-1], pts_of(packets[-1])
+            times = pts, pts + (last.duration or 0)
+            begin, end = (shown_at(time, base_of(last), self.shift, TICK) for time in times)
             self._last, self._delay = bytes(last), min(max(LEAST, int((end - begin) / TICK)), _MOST)
         super().write(packets)
 

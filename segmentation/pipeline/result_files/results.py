@@ -64,7 +64,6 @@ class ResultLines:
 
     def __call__(self, batch: FinishedBatch) -> list[FrameResult]:
         frames, masks, class_map = batch.frames, batch.masks, batch.class_map
-        assert masks is not None
         lines = []
         for number, (frame, mask) in enumerate(zip(frames.frames, masks, strict=True), frames.index):
             found = (1 - mask if self._others else mask) > self._threshold

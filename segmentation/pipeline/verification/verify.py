@@ -102,7 +102,6 @@ class OutputVerifier(Sink):
 
     def write(self, batch: FinishedBatch) -> None:
         """Notes the frames of one batch."""
-        assert batch.thumbnails is not None
         noted = rounded(batch.thumbnails, self._pix_fmt)
         for frame, mask, small in zip(batch.frames.frames, batch.shown[self._number], noted, strict=True):
             wanted = self._compares and len(self._ticks) % self._stride == 0

@@ -178,12 +178,11 @@ class LiveKeyframes:
         self._step = round(_LIVE_GOP / info.time_base)
         self._next = self._step
 
-    def mark(self, picture: VideoFrame) -> VideoFrame:
-        """Returns the next picture, with its wish for a keyframe."""
-        assert picture.pts is not None
-        if self._wanted and picture.pts >= self._next:
+    def mark(self, picture: VideoFrame, pts: int) -> VideoFrame:
+        """Returns the next picture, which is shown at `pts` ticks, with its wish for a keyframe."""
+        if self._wanted and pts >= self._next:
             picture.pict_type = PictureType.I
-            self._next = (picture.pts // self._step + 1) * self._step
+            self._next = (pts // self._step + 1) * self._step
         return picture
 
 

@@ -23,7 +23,7 @@ from av.video.frame import CudaContext, PictureType, VideoFrame
 from segmentation.errors import DeviceError, OutputError, one_line
 from segmentation.frames import Frame, FrameBatch, Memory, VideoInfo
 from segmentation.media.muxer import Muxer
-from segmentation.media.video_packet import VideoPacket
+from segmentation.media.video_packet import VideoPacket, pts_of
 from segmentation.options.config import Config
 from segmentation.stages.encode import Encoder
 from segmentation.stages.encode.codec_settings import LiveKeyframes, described_options
@@ -133,13 +133,12 @@ class NvencEncoder(Encoder):
     def _timed(self, picture: VideoFrame, frame: Frame) -> VideoFrame:
         picture.pts, picture.duration, picture.time_base = frame.pts, frame.duration, self._info.time_base
         picture.pict_type = PictureType.NONE
-        return self._keyframes.mark(picture)
+        return self._keyframes.mark(picture, frame.pts)
 
     def _release(self, packets: list[VideoPacket]) -> None:
         """Counts the frames of these packets as read: FFmpeg refers to a surface until its packet is out."""
         for packet in packets:
-            assert packet.pts is not None
-            surfaces = self._held.pop(packet.pts)
+            surfaces = self._held.pop(pts_of(packet))
             surfaces.held -= 1
             if not surfaces.held:
                 self._free.append(surfaces)

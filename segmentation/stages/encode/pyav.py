@@ -96,7 +96,7 @@ class PyAVEncoder(Encoder):
         packets: list[VideoPacket] = []
         for frame in batch.frames:
             picture = self._settings.wrap_frame(frame.planes, frame.pts, frame.duration)
-            packets += self._packets(self._keyframes.mark(picture))
+            packets += self._packets(self._keyframes.mark(picture, frame.pts))
         self._frames += len(batch)
         return packets
 

@@ -19,7 +19,7 @@ from segmentation.errors import BackendError, OutputError
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
 from segmentation.media.cuts import Cuts, Cutter
 from segmentation.media.muxer import Muxer
-from segmentation.media.video_packet import VideoPacket
+from segmentation.media.video_packet import VideoPacket, pts_of
 from segmentation.options.config import Config
 from segmentation.stages.decode.timestamps import expected
 from segmentation.stages.encode.pyav import PyAVEncoder
@@ -350,12 +350,12 @@ class DecodingTimes:
 
         Before the first frame, times are counted back as far as the first frames are apart.
         """
-        shown = sorted(packet.pts for packet in packets if packet.pts is not None)
+        shown = sorted(map(pts_of, packets))
         if not self._last:
             row = shown + [shown[-1] + i * self._step for i in range(1, self._delay + 1)]
             self._last = [pts - (row[self._delay] - row[0]) for pts in row[: self._delay]]
         times = self._last + shown
         for packet, dts in zip(packets, times, strict=False):
-            assert packet.pts is not None and dts <= packet.pts
+            assert dts <= pts_of(packet)
             packet.dts = dts
         self._last = times[len(times) - self._delay :]

@@ -104,7 +104,6 @@ class MaskWriter(Sink):
     def write(self, batch: FinishedBatch) -> None:
         """Writes the masks of one batch, `batch.levels`."""
         frames, levels = batch.frames.frames, batch.levels
-        assert levels is not None
         if self._encoder is None:
             self._encoder = MaskEncoder(levels.shape[2], levels.shape[1], self._info)
         try:

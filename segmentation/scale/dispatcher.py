@@ -35,7 +35,7 @@ class Video:
     task: Task
     frames: int  # expected, 0 if unknown
     pieces: dict[int, int]  # frames of each piece
-    arrived: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)  # Done, Ended, or an exception
+    arrived: queue.Queue[Any] = field(default_factory=queue.Queue)  # Done, Ended, or an exception
     complete: int = 0  # frames of pieces that are complete
     partial: dict[str, int] = field(default_factory=dict)  # frames since, by worker
     labor: WorkerRates = field(default_factory=WorkerRates)
@@ -47,7 +47,7 @@ class Video:
 
     def begin(self, complete: int) -> None:
         """Begins an attempt, when so many frames are complete already."""
-        self.arrived, self.partial, self.complete = queue.SimpleQueue(), {}, complete
+        self.arrived, self.partial, self.complete = queue.Queue(), {}, complete
 
     @property
     def done(self) -> int:

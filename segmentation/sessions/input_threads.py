@@ -32,7 +32,8 @@ class InputThreads(Generic[E]):
     def __init__(self) -> None:
         self._under_way: dict[threading.Thread, InputThread] = {}
         self._interrupted: list[threading.Thread] = []
-        self._events: queue.SimpleQueue[E | BaseException] = queue.SimpleQueue()
+        # No `SimpleQueue`: a signal at the end of its timeout makes it wait for an item (Python 3.11).
+        self._events: queue.Queue[E | BaseException] = queue.Queue()
         self._lock = threading.Lock()
 
     def begin(self, source: Source, work: Callable[[threading.Event], E]) -> None:

@@ -98,9 +98,9 @@ class _Process:
         self.gpu = gpu
         environment = None if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
         self._numbers = count()
-        self._runs: dict[int, queue.SimpleQueue[RunAdvanced | RunEnded]] = {}  # those under way
+        self._runs: dict[int, queue.Queue[RunAdvanced | RunEnded]] = {}  # those under way
         self._monitors: dict[int, _RemoteMonitor] = {}
-        self._pictures: dict[int, queue.SimpleQueue[Picture]] = {}
+        self._pictures: dict[int, queue.Queue[Picture]] = {}
         self._sending = threading.Lock()
         self._dead = False
         self.shared = False  # whether it has made several runs at a time
@@ -116,7 +116,7 @@ class _Process:
     def run(self, request: RunRequest) -> Report:
         """Runs a request there, and returns its report. Raises what the run raises."""
         number = next(self._numbers)
-        self._runs[number] = queue.SimpleQueue()
+        self._runs[number] = queue.Queue()
         self.shared = self.shared or len(self._runs) > 1
         try:
             return self._run(number, request, self._runs[number])
@@ -125,7 +125,7 @@ class _Process:
             for known in (self._runs, self._monitors, self._pictures):
                 known.pop(number, None)
 
-    def _run(self, number: int, request: RunRequest, inbox: queue.SimpleQueue[RunAdvanced | RunEnded]) -> Report:
+    def _run(self, number: int, request: RunRequest, inbox: queue.Queue[RunAdvanced | RunEnded]) -> Report:
         assert isinstance(request.target, Path | OutputAddress | None)
         if isinstance(request.monitor, _RemoteMonitor):
             self._monitors[number] = request.monitor
@@ -168,7 +168,7 @@ class _Process:
 
     def _picture(self, number: int, patience: float) -> bytes | None:
         """Returns a small picture of a run's output, if one comes in time."""
-        inbox = self._pictures.setdefault(number, queue.SimpleQueue())
+        inbox = self._pictures.setdefault(number, queue.Queue())
         with suppress(queue.Empty):  # what came too late for the last look is old
             while True:
                 inbox.get_nowait()

@@ -1,6 +1,8 @@
 """Threads of inputs: what their work returns and raises, and what becomes of those that are interrupted."""
 
+import signal
 import threading
+import time
 
 import pytest
 
@@ -74,3 +76,23 @@ def test_interrupted_inputs_end_without_events() -> None:
     over.set()
     held.thread.join()
     assert not threads.stuck and threads.next(0) is None
+
+
+def test_a_signal_does_not_prolong_the_wait() -> None:
+    """Python's `SimpleQueue` would wait for the event, and a command would see Ctrl-C at the end of its input."""
+    threads: InputThreads[str] = InputThreads()
+    over = time.monotonic() + 0.1
+    late = threading.Timer(20, threads.put, ["late"])
+
+    def handle(number: int, frame: object) -> None:
+        while time.monotonic() < over:
+            pass
+
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        late.start()
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        assert threads.next(over - time.monotonic()) is None
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        late.cancel()

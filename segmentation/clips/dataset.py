@@ -156,7 +156,7 @@ class ClipDataset:
         """Returns the index of a video and of its masks; `None` if it is left out."""
         try:
             index = index_of(str(path))
-            mask = None if self._masks is None else self._mask(path)
+            mask = None if self._masks is None else _mask_of(path, self._masks)
         except InputError as exc:
             if named:
                 raise
@@ -169,18 +169,18 @@ class ClipDataset:
             raise InputError(f"{mask.path}: has {len(mask)} masks, and {path} has {len(index)} frames")
         return index, mask
 
-    def _mask(self, path: Path) -> FrameIndex:
-        assert self._masks is not None
-        names = [self._masks / name.format(stem=path.stem) for name in _MASKS]
-        there = next((name for name in names if name.is_file()), None)
-        found = pictures_index(self._masks / path.stem) if there is None else index_of(str(there))
-        if found is None:
-            looked = " and ".join(map(str, [*names, self._masks / path.stem / "*.png"]))
-            raise InputError(f"{path}: has no masks; looked for {looked}")
-        return found
-
 
 def _files(path: Path) -> list[Path]:
     if path.is_dir():
         return sorted(found for found in path.rglob("*") if found.is_file() and not found.name.startswith("."))
     return [path]
+
+
+def _mask_of(path: Path, folder: Path) -> FrameIndex:
+    names = [folder / name.format(stem=path.stem) for name in _MASKS]
+    there = next((name for name in names if name.is_file()), None)
+    found = pictures_index(folder / path.stem) if there is None else index_of(str(there))
+    if found is None:
+        looked = " and ".join(map(str, [*names, folder / path.stem / "*.png"]))
+        raise InputError(f"{path}: has no masks; looked for {looked}")
+    return found

@@ -313,7 +313,7 @@ class Transfer(Protocol):
         after the call.
         """
 
-    def on_host(self, *arrays: Array | None) -> list[NDArray[Any] | None]:
+    def on_host(self, array: Array, *more: Array | None) -> tuple[NDArray[Any], list[NDArray[Any] | None]]:
         """These arrays on the host, `None` for `None`. Waits once for all of them."""
 
 
@@ -333,5 +333,5 @@ class HostTransfer:
     def rows(self, array: Array, memory: Memory, count: int, *, wait: bool = True) -> Array:
         return array
 
-    def on_host(self, *arrays: Array | None) -> list[NDArray[Any] | None]:
-        return [None if array is None else np.asarray(array) for array in arrays]
+    def on_host(self, array: Array, *more: Array | None) -> tuple[NDArray[Any], list[NDArray[Any] | None]]:
+        return np.asarray(array), [None if one is None else np.asarray(one) for one in more]

@@ -54,10 +54,11 @@ class GpuTransfer(Transfer):
             return array if memory == "cuda" else self._gpu.download(array[:count], wait=wait)[0]
         return array[:count] if memory == "host" else self._upload_rows(array)
 
-    def on_host(self, *arrays: Array | None) -> list[NDArray[Any] | None]:
-        there = [array for array in arrays if isinstance(array, torch.Tensor)]
+    def on_host(self, array: Array, *more: Array | None) -> tuple[NDArray[Any], list[NDArray[Any] | None]]:
+        there = [one for one in (array, *more) if isinstance(one, torch.Tensor)]
         copies = iter(self._gpu.download(*there) if there else ())  # without a wait for nothing
-        return [next(copies) if isinstance(array, torch.Tensor) else array for array in arrays]
+        first = next(copies) if isinstance(array, torch.Tensor) else array
+        return first, [next(copies) if isinstance(one, torch.Tensor) else one for one in more]
 
     def _upload_rows(self, array: NDArray[np.generic]) -> torch.Tensor:
         (pinned,) = self._pinned.arrays([array.shape], array.dtype)

@@ -13,7 +13,7 @@ from av.video.frame import VideoFrame
 
 from segmentation.errors import BackendError
 from segmentation.frames import Frame, FrameBatch, Planes, VideoInfo
-from segmentation.frames.live_frames import LiveFrame
+from segmentation.frames.live_frames import LiveFrame, LiveFrames
 from segmentation.frames.packet_decoder import DevicePicture
 from segmentation.live.repeats import Repeats
 from segmentation.options.anonymize import LIVE_LOOK_AHEAD
@@ -31,6 +31,13 @@ _GRACE = 0.2  # seconds that the last frames of `config.duration` may come late
 _STEP = Fraction(1, 1000)  # seconds: the tick of Matroska
 _STEPS = 3  # times the usual distance of frames that a silence takes at least: a slow camera does not pause
 _POLL = 0.05  # seconds between checks whether the source pauses
+
+
+def frames_of(info: VideoInfo) -> LiveFrames:
+    """Returns where the frames of a live source arrive. Raises `BackendError` for another input."""
+    if info.live is None:
+        raise BackendError(f"reads live sources, and {info.path} is none")
+    return info.live
 
 
 class LiveDecoder(PyAVDecoder):
@@ -51,8 +58,7 @@ class LiveDecoder(PyAVDecoder):
         sessions: NvdecSessionPool | None = None,
     ) -> None:
         super().__init__(info, pix_fmt, config, gpu, sessions=sessions)
-        assert info.live is not None, "describe refuses others"
-        self._live = info.live
+        self._live = frames_of(info)
         gap = _HELD if config.interval == "auto" else max(config.interval, config.max_interval)
         # Smoothing holds a batch as a whole, frames also wait for the next one that is inferred, and covers for later
         # ones. If fewer could be under way, a late batch would wait for frames that are not handed out.
@@ -65,8 +71,8 @@ class LiveDecoder(PyAVDecoder):
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
-        if info is not None and info.live is None:
-            raise BackendError(f"reads live sources, and {info.path} is none")
+        if info is not None:
+            frames_of(info)
         return f"PyAV {av.__version__} on the CPU, also beside a GPU, in a thread that always reads the source"
 
     def __iter__(self) -> Iterator[FrameBatch]:

@@ -41,12 +41,11 @@ class PartsMuxer(Muxer):
 
     `target` is a pattern for `strftime`, with the local time at which the part begins. Where that file exists, the
     part's name ends with -2, -3 and so on. Each part begins at 0, with a keyframe. Parts end at multiples of
-    `config.cut_every` seconds from the first frame, or at the first keyframe after that time.
+    `every` seconds from the first frame, or at the first keyframe after that time.
     """
 
-    def __init__(self, target: Path, info: VideoInfo, config: Config, option: str = "-o") -> None:
-        assert config.cut_every is not None
-        self._length = exact(config.cut_every)
+    def __init__(self, target: Path, info: VideoInfo, config: Config, option: str = "-o", *, every: float) -> None:
+        self._length = exact(every)
         self._folder = Path() if target.is_absolute() else Path.cwd()  # which may change before the end
         self._part: OutputContainer | None = None
         self._streams: tuple[Stream, ...]  # of the part, by their number

@@ -107,10 +107,9 @@ class PushMuxer(StreamMuxer):
         if self._again is not None and is_video and packet.is_keyframe and self._again.result() is not None:
             self._again = None
             log.info("%s: is connected again", self.target)
-        if self._again is not None:
+        if self._again is not None or self._sender is None:
             self._leave_out(is_video=is_video)
             return
-        assert self._sender is not None
         try:
             self._mux_into(self._sender, packet, self.shift)
         except OutputError as exc:

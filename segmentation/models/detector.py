@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.models.detections import Detections, Floats, merged, read
-from segmentation.models.model import Model
+from segmentation.models.model import Model, detection_of
 from segmentation.models.output_reader import OutputReader
 from segmentation.models.tensor_form import Session
 
@@ -20,9 +20,8 @@ class Detector:
     """Finds instances in pictures. Several threads may call it at once."""
 
     def __init__(self, session: Session, model: Model) -> None:
-        assert model.detection is not None
-        self._detection, self._keep, self._size = model.detection, model.keep, (model.height, model.width)
-        self._outputs = OutputReader(session, model.input_name, model.detection.outputs, model.form, model.batch)
+        self._detection, self._keep, self._size = detection_of(model), model.keep, (model.height, model.width)
+        self._outputs = OutputReader(session, model.input_name, self._detection.outputs, model.form, model.batch)
 
     def __call__(self, pictures: Pictures) -> list[Detections]:
         """Returns what is found in each of the pictures (N, 3, H, W)."""

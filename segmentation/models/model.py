@@ -127,6 +127,13 @@ class Model:
         return tuple(self.labels[channel] for channel in self.keep)
 
 
+def detection_of(model: Model) -> Detection:
+    """Returns how the outputs of a network of single things are read. Raises `ModelError` for a network of masks."""
+    if model.detection is None:
+        raise ModelError(f"{model.path}: gives masks of classes, and no single things")
+    return model.detection
+
+
 def load_model(config: Config, info: VideoInfo | None = None) -> Model:
     """Reads the model that `config` names, and its meaning.
 

@@ -20,9 +20,7 @@ _CROPS = (
 
 def photo() -> NDArray[np.uint8]:
     """Returns `PICTURE`, (H, W, 3) BGR."""
-    found = cv2.imread(str(PICTURE))
-    assert found is not None, f"{PICTURE} belongs to the package"
-    return np.asarray(found, np.uint8)
+    return np.asarray(cv2.imread(str(PICTURE)), np.uint8)
 
 
 def picture_inputs(model: Model) -> NDArray[np.float32]:

@@ -56,7 +56,7 @@ def open_output(target: Target, info: VideoInfo, config: Config, option: str = "
     if isinstance(target, OutputStream):
         return StreamMuxer(target, info, config, option)
     if config.cut_every is not None:
-        return PartsMuxer(target, info, config, option)
+        return PartsMuxer(target, info, config, option, every=config.cut_every)
     suffix = target.suffix.lower()
     several = suffix in PICTURES and (suffix != ".webp" or NUMBER.search(target.name) is not None)
     if several:
@@ -181,10 +181,11 @@ class Outputs:
         """
         info, plan = self._info, self._plan
         gpu = resources.gpu if plan.on_gpu else None
+        if plan.postprocess is None:  # without a video there are no outputs
+            return
         for output in self._all:
             config, muxer = output.plan.config, output.muxer
             effect = config.effects[0].on(classes)
-            assert plan.postprocess is not None
             output.postprocess = plan.postprocess.implementation(info, plan.pix_fmt, effect, config, gpu)
             exits.callback(output.postprocess.close)
             if effect.kind == "overlay" and config.tracker is not None:

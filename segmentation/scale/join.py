@@ -70,7 +70,7 @@ class Joiner:
         self._exits = ExitStack()
         self._begin = time.perf_counter()
         self._first: PieceIndex | None = None
-        self._last: tuple[int, int] | None = None  # pts and duration of the latest frame
+        self._last = (0, 0)  # pts and duration of the latest frame
         self._frames = self._damaged = self._retimed = self._inferred = self._found = self._unknown = 0
         self._cut_short = False
         self._late: dict[int, str] = {}
@@ -118,11 +118,17 @@ class Joiner:
         for stage, seconds in index.stages.items():
             self._stages[stage] = self._stages.get(stage, 0.0) + seconds
 
+    @property
+    def _begun(self) -> PieceIndex:
+        """The index of the first piece. Raises `InputError` if there is no frame."""
+        if self._first is None or not self._frames:
+            raise InputError(f"{self._info.path}: no frame was found in the wanted stretch; nothing was written")
+        return self._first
+
     def finish(self) -> None:
-        """Completes all files."""
+        """Completes all files. Raises `InputError` if there is no frame."""
         info, config = self._info, self._config
-        if self._last is None or self._first is None:
-            raise InputError(f"{info.path}: no frame was found in the wanted stretch; nothing was written")
+        first = self._begun
         if info.may_step:
             self._late = missing_streams(late_in(info), config)
             report_late(info.path, self._late, config)
@@ -147,14 +153,13 @@ class Joiner:
         warn_of_times(info.path, self._outputs[0].muxer.source_packets, self._times_set)
         if self._unknown:
             covered = covered_frames(self._unknown, self._frames)
-            log.warning("%s: %s", info.path, no_numbers(self._first.model, covered))
+            log.warning("%s: %s", info.path, no_numbers(first.model, covered))
         if not self._found and self._unknown < self._frames:
-            log.warning("%s: %s", info.path, nothing_found(self._first.classes, self._frames))
+            log.warning("%s: %s", info.path, nothing_found(first.classes, self._frames))
 
     def report(self) -> Report:
-        """Checks the files if that is wanted, and returns the report."""
-        info = self._info
-        assert self._first is not None, "no report without frames"
+        """Checks the files if that is wanted, and returns the report. Raises as `finish`."""
+        info, first = self._info, self._begun
         checks = [
             output.verifier.check(self._end, self._damaged, stopped=False)
             for output in self._outputs
@@ -181,7 +186,7 @@ class Joiner:
             complete=not (lossy or cut_short or self._late),
             seconds=round(seconds, 3),
             fps=round(self._frames / seconds, 2),
-            plan=self._first.plan,
+            plan=first.plan,
             stages={stage: round(spent, 3) for stage, spent in self._stages.items()},
             verified=checks[0] if checks else None,
         )

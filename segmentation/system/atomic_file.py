@@ -22,6 +22,8 @@ from segmentation.system.safe_files import LOCKS, SAFE, address_of, is_at, keep_
 
 _ATTEMPTS = 100  # at a temporary name; another process takes it for a leftover only in the moment before it is locked
 
+_NONE = -1  # no descriptor: the system refuses it
+
 _pending: WeakSet[PendingFile] = WeakSet()
 
 
@@ -34,7 +36,7 @@ class PendingFile:
 
     def __init__(self, target: Path, *, overwrite: bool) -> None:
         """`target` may be relative: its folder is the one that is current now. `overwrite` lets it be replaced."""
-        self._descriptor: int | None = None  # of the temporary file; it holds the lock
+        self._descriptor = _NONE  # of the temporary file; it holds the lock
         self.target = target  # as the user wrote it, for messages
         self.overwrite = overwrite
         self.place = target.absolute()  # the current folder may change before the end
@@ -59,7 +61,7 @@ class PendingFile:
 
         On systems without names of descriptors it is the path.
         """
-        return address_of(self._made) or str(self.path)
+        return address_of(self._descriptor) or str(self.path)
 
     def check(self, option: str) -> None:
         """Tests before any work whether the target may and can be written. `option` is the one that names the target.
@@ -136,10 +138,10 @@ class PendingFile:
         replaced hands on its mode, and its owner where permitted. Raises `OSError`, and `OutputError` if without
         `overwrite` the target has come into being meanwhile, or if others have put something else in the file's place.
         """
-        os.fsync(self._made)
+        os.fsync(self._descriptor)
         if self._replaced is not None:
-            keep_rights(self._made, self._replaced)
-        if not os.path.samestat(os.fstat(self._made), self.path.lstat()):
+            keep_rights(self._descriptor, self._replaced)
+        if not os.path.samestat(os.fstat(self._descriptor), self.path.lstat()):
             raise self._swapped(self.path)
         if not LOCKS:  # Windows, which renames no open file
             self._close()
@@ -167,20 +169,14 @@ class PendingFile:
         """
         with suppress(OSError):  # in a folder that can't be written there is nothing to remove
             # An interrupt may have come between the file and its descriptor.
-            if self._descriptor is None or is_at(self.path, self._descriptor):
+            if self._descriptor == _NONE or is_at(self.path, self._descriptor):
                 self.path.unlink(missing_ok=True)
-        if self._descriptor is not None:
+        if self._descriptor != _NONE:
             with suppress(OSError), open(os.devnull, "rb") as nothing:
                 os.dup2(nothing.fileno(), self._descriptor, inheritable=False)
         if not LOCKS:  # Windows, which removes no open file
             with suppress(OSError):
                 self.path.unlink(missing_ok=True)
-
-    @property
-    def _made(self) -> int:
-        """The descriptor of the temporary file, once it is made."""
-        assert self._descriptor is not None, "create"
-        return self._descriptor
 
     def _temporary(self) -> Path:
         """Returns a new name. It has no process id: containers use the same ones again."""
@@ -198,9 +194,9 @@ class PendingFile:
     def _keep(self) -> bool:
         """Locks the temporary file. Returns whether it is still there: others may have taken it for a leftover."""
         with suppress(OSError):  # a file system without locks: no process removes anything there
-            if not lock(self._made):
+            if not lock(self._descriptor):
                 return False
-        return is_at(self.path, self._made)
+        return is_at(self.path, self._descriptor)
 
     def _clear(self, path: Path) -> None:
         """Removes all that a left temporary file of this kind has beside it. Raises `OSError`."""
@@ -228,8 +224,8 @@ class PendingFile:
             os.close(descriptor)
 
     def _close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, None  # first, since an interrupt may come behind any line
-        if descriptor is not None:
+        descriptor, self._descriptor = self._descriptor, _NONE  # first, since an interrupt may come behind any line
+        if descriptor != _NONE:
             os.close(descriptor)
 
     def _came_into_being(self) -> OutputError:

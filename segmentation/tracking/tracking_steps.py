@@ -77,8 +77,7 @@ class Tracking:
 
         def follow(batch: MaskedBatch, samples: Array | None, times: list[float]) -> Followed:
             rows = None if batch.class_map is None else batch.class_map[: len(batch)]
-            masks, class_map, looks = self._transfer.on_host(batch.masks[: len(batch)], rows, samples)
-            assert masks is not None
+            masks, (class_map, looks) = self._transfer.on_host(batch.masks[: len(batch)], rows, samples)
             return tracker(masks, class_map, looks, times)
 
         return follow
@@ -89,8 +88,8 @@ class Tracking:
 
         def follow(batch: MaskedBatch, samples: Array | None, times: list[float]) -> Followed:
             looks: Iterable[Colors | None] = repeat(None, len(batch))
-            (levels,) = self._transfer.on_host(samples)
-            if levels is not None:
+            if samples is not None:
+                levels, _ = self._transfer.on_host(samples)
                 looks = (color_bins(levels[:, row]) for row in range(len(batch)))
             return tuple(map(tracker.update, batch.instances, times, looks, batch.shots or repeat(0, len(batch))))
 

@@ -121,8 +121,7 @@ class Upload:
             raise TooMuch(f"the body: has more than {_MOST_FIELDS} fields")
 
     def _take(self, data: bytes, start: int, end: int) -> None:
-        if self._field == "file":
-            assert self._file is not None
+        if self._field == "file" and self._file is not None:
             self._file.write(data[start:end])
             if self._file.tell() > self._most:
                 raise self._too_long()

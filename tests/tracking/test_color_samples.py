@@ -40,7 +40,7 @@ def test_a_gpus_samples_are_the_cpus(side: str, pix_fmt: str, shown: Orientation
     transfer = there.GpuTransfer(device, info, FORMATS[pix_fmt], BATCH)
     batch = batch_of(*(noise(pix_fmt, *SIZE, seed) for seed in range(BATCH - 1)))
     shape = shown.size(24, 42)
-    (levels,) = transfer.on_host(CudaColorSamples(info, pix_fmt, device)(transfer.frames(batch, "cuda"), shape))
+    levels, _ = transfer.on_host(CudaColorSamples(info, pix_fmt, device)(transfer.frames(batch, "cuda"), shape))
     expected = color_samples(batch, info, shape)
     assert levels.dtype == expected.dtype == np.uint8
     np.testing.assert_array_equal(levels, expected)

@@ -58,9 +58,9 @@ class _Replier:
     def __init__(self, link: socket.socket) -> None:
         self._link = link
 
-    def __call__(self, reply: Reply, *descriptors: int) -> None:
+    def __call__(self, reply: Reply) -> None:
         with suppress(OSError):  # the other process is gone, and this one about to end
-            send(self._link, reply, *descriptors)
+            send(self._link, reply)
 
     def fail(self, exc: Exception) -> None:
         """Sends an exception, which the other process raises."""
@@ -196,7 +196,7 @@ class _FileEncoder:
                     out.write(_PADDING)
                 offset = out.tell()
                 pickle.dump(entries, out, pickle.HIGHEST_PROTOCOL)
-            self._reply(EncodedSegment(number, offset), descriptor)
+            self._reply(EncodedSegment(number, offset, descriptor))
         finally:
             os.close(descriptor)
 
@@ -241,17 +241,17 @@ class _Worker:
     def __init__(self, link: socket.socket, reply: _Replier) -> None:
         """Receives the frames' memory, the first message."""
         self._link, self._reply = link, reply
-        message, descriptor = receive(link)
-        assert isinstance(message, FrameMemory) and descriptor is not None
-        self._memory = mmap.mmap(descriptor, message.size)
-        os.close(descriptor)
+        message = receive(link)
+        assert isinstance(message, FrameMemory)
+        self._memory = mmap.mmap(message.file, message.size)
+        os.close(message.file)
         self._prefaulter = _Prefaulter(self._memory)
 
     def work(self) -> None:
         """Serves one file after the other. Raises `EOFError` when the other end of the socket is closed."""
         file: _FileEncoder | None = None
         while True:
-            message, _ = receive(self._link)
+            message = receive(self._link)
             if isinstance(message, EncoderSetup):
                 file = _FileEncoder(message, self._memory, self._reply)
             elif file is None:

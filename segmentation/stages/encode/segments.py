@@ -228,14 +228,12 @@ class SegmentEncoder(PyAVEncoder):
         """Handles all messages that have arrived; with `wait`, at least one. Raises an error of the process."""
         if self._failure is not None:  # frames of the encoder that has failed are never released
             raise self._failure
-        while (received := lease.receive(wait=wait)) is not None:
-            message, descriptor = received
+        while (message := lease.receive(wait=wait)) is not None:
             if isinstance(message, Released):
                 _, count = self._unreleased.pop(message.batch)
                 self._waiting -= count
             elif isinstance(message, EncodedSegment):
-                assert descriptor is not None
-                self._segments[message.segment] = _read_packets(descriptor, message.entries)
+                self._segments[message.segment] = _read_packets(message.file, message.entries)
             elif isinstance(message, Failed):
                 self._failure = message.error
                 raise self._failure

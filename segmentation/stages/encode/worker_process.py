@@ -41,32 +41,32 @@ class EncoderWorker:
             self.blocks.close()
             raise
         with suppress(OSError):  # it is dead already, as the next message will show
-            self.send(FrameMemory(self.blocks.size), self.blocks.fd)
+            self.send(FrameMemory(self.blocks.size, self.blocks.fd))
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def send(self, message: Request, *descriptors: int) -> None:
+    def send(self, message: Request) -> None:
         """Sends a message. Raises `OSError` when the process is dead."""
 
         def attempt() -> None:
             self._wait_for(select.POLLOUT)
-            send(self._link, message, *descriptors)
+            send(self._link, message)
 
         self._process.watched(attempt)
 
-    def receive(self, *, wait: bool) -> tuple[Reply, int | None]:
+    def receive(self, *, wait: bool) -> Reply:
         """Returns the next message, as `worker_protocol.receive` does. Raises `EOFError` when the process is dead."""
 
-        def attempt() -> tuple[Request | Reply, int | None]:
+        def attempt() -> Request | Reply:
             if wait:
                 self._wait_for(select.POLLIN)
             return receive(self._link, wait=False)
 
-        message, descriptor = self._process.watched(attempt)
+        message = self._process.watched(attempt)
         assert isinstance(message, Reply)
-        return message, descriptor
+        return message
 
     def is_alive(self) -> bool:
         return self._process.is_alive()
@@ -114,8 +114,8 @@ class EncoderLease:
         except OSError as exc:
             raise self._error() from exc
 
-    def receive(self, *, wait: bool) -> tuple[Reply, int | None] | None:
-        """Returns the next message and its file descriptor, or without `wait` `None` if there is none yet."""
+    def receive(self, *, wait: bool) -> Reply | None:
+        """Returns the next message, or without `wait` `None` if there is none yet."""
         self._require_open()
         try:
             return self._worker.receive(wait=wait)

@@ -9,6 +9,8 @@ A process serves one file after the other. To it go `FrameMemory` once, then for
 
 from __future__ import annotations
 
+import errno
+import os
 import pickle
 import socket
 import struct
@@ -27,6 +29,7 @@ class FrameMemory(NamedTuple):
     """To the process, with a file descriptor: the memory that holds all frames."""
 
     size: int  # bytes
+    file: int  # a descriptor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,7 @@ class EncodedSegment(NamedTuple):
 
     segment: int
     entries: int  # offset of the list in bytes
+    file: int  # a descriptor
 
 
 class Idle(NamedTuple):
@@ -99,17 +103,20 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
-def send(link: socket.socket, message: Request | Reply, *descriptors: int) -> None:
-    """Sends a message, and blocks while the socket's buffer is full. Raises `OSError` when the other end is closed."""
+def send(link: socket.socket, message: Request | Reply) -> None:
+    """Sends a message with its file descriptor, if it has one, and blocks while the socket's buffer is full.
+
+    Raises `OSError` when the other end is closed.
+    """
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    if descriptors:
-        socket.send_fds(link, [data], descriptors)
+    if isinstance(message, FrameMemory | EncodedSegment):
+        socket.send_fds(link, [data], [message.file])
     else:
         link.send(data)
 
 
-def receive(link: socket.socket, *, wait: bool = True) -> tuple[Request | Reply, int | None]:
-    """Returns the next message and the file descriptor it carries, if any.
+def receive(link: socket.socket, *, wait: bool = True) -> Request | Reply:
+    """Returns the next message. If it has a file descriptor, that one is this process's own.
 
     Raises `EOFError` when the other end is closed, and without `wait` `BlockingIOError` when there is no message.
     """
@@ -121,6 +128,10 @@ def receive(link: socket.socket, *, wait: bool = True) -> tuple[Request | Reply,
         raise EOFError from exc
     if not data:
         raise EOFError
-    descriptor: int | None = _DESCRIPTOR.unpack(extras[0][2])[0] if extras else None
     message: Request | Reply = pickle.loads(data)
-    return message, descriptor
+    if isinstance(message, FrameMemory | EncodedSegment):
+        if not extras:  # the kernel had none to give
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        (descriptor,) = _DESCRIPTOR.unpack(extras[0][2])
+        return message._replace(file=descriptor)
+    return message

@@ -25,7 +25,6 @@ class _Frames:
     tensor: torch.Tensor  # (N, 3, H, W)
     count: int  # of its rows that hold frames
     call: Call
-    result: InferenceResult | None = None
 
 
 class BatchedNetwork(SharedNetwork):
@@ -35,7 +34,7 @@ class BatchedNetwork(SharedNetwork):
         """`size` of a batch, in frames. `turn` is held while work is queued on the stream of `gpu`."""
         super().__init__(infer)
         self._gpu = gpu
-        self._gather: DynamicBatcher[_Frames] = DynamicBatcher(size, turn, gpu)
+        self._gather: DynamicBatcher[_Frames, InferenceResult] = DynamicBatcher(size, turn, gpu)
         self._batch: torch.Tensor | None = None  # (size, 3, H, W)
 
     def for_run(self) -> SharedNetwork:
@@ -43,17 +42,14 @@ class BatchedNetwork(SharedNetwork):
 
     def __call__(self, tensor: Array, count: int, call: Call) -> InferenceResult:
         assert isinstance(tensor, torch.Tensor)
-        frames = _Frames(tensor, count, call)
-        self._gather(frames, self._work)
-        assert frames.result is not None
-        return frames.result
+        return self._gather(_Frames(tensor, count, call), self._work)
 
-    def _work(self, requests: list[_Frames]) -> None:
+    def _work(self, requests: list[_Frames]) -> list[InferenceResult]:
         with gpu_errors():
             tensor = self._gathered(requests)
         found = requests[0].call(self._infer, tensor)
         with gpu_errors():
-            self._share(requests, found)
+            return self._shares(requests, found)
 
     def _gathered(self, requests: list[_Frames]) -> torch.Tensor:
         """Returns a whole batch that begins with the frames of `requests`."""
@@ -70,14 +66,15 @@ class BatchedNetwork(SharedNetwork):
                 place += request.count
         return self._batch
 
-    def _share(self, requests: list[_Frames], found: InferenceResult) -> None:
-        """Gives each request its rows."""
+    def _shares(self, requests: list[_Frames], found: InferenceResult) -> list[InferenceResult]:
+        """Returns the rows of each request."""
         assert isinstance(found.masks, torch.Tensor)
         with torch.cuda.stream(self._gpu.stream):
             masks = found.masks.clone()  # the next call overwrites them
-            place = 0
+            shares, place = [], 0
             for request in requests:
                 rows = slice(place, place + request.count)
                 classes = None if found.class_map is None else found.class_map[rows]
-                request.result = InferenceResult(masks[rows], classes, found.instances[rows])
+                shares.append(InferenceResult(masks[rows], classes, found.instances[rows]))
                 place += request.count
+        return shares

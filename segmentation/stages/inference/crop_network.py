@@ -41,8 +41,13 @@ class _Crops:
 
     count: int
     write: Write
-    result: Floats | None = None  # (count, numbers of all outputs) float32, once `there` has passed
-    there: Event | None = None
+
+
+class _Copied(NamedTuple):
+    """What the network found in some crops."""
+
+    rows: Floats  # (count, numbers of all outputs) float32, once `there` has passed
+    there: Event
 
 
 class CropNetwork:
@@ -60,7 +65,7 @@ class CropNetwork:
         preloaded = preload(lambda: _loaded(model, count, gpu.device), gpu.device)
         with turn:
             self._network = GraphedNetwork(preloaded, gpu, model.name)
-        self._gather: DynamicBatcher[_Crops] = DynamicBatcher(count, turn, gpu)
+        self._gather: DynamicBatcher[_Crops, _Copied] = DynamicBatcher(count, turn, gpu)
 
     @staticmethod
     def describe(model: Model) -> str:
@@ -75,16 +80,13 @@ class CropNetwork:
 
     def __call__(self, count: int, write: Write) -> list[Outputs]:
         """Returns the outputs for each of `count` pictures, which `write` makes. Waits for the GPU."""
-        crops = _Crops(count, write)
-        self._gather(crops, self._work)
-        assert crops.result is not None and crops.there is not None
+        found = self._gather(_Crops(count, write), self._work)
         with gpu_errors():
-            crops.there.synchronize()
+            found.there.synchronize()
         shapes = self._network.result.shapes
         ends = list(accumulate(map(math.prod, shapes)))[:-1]
         return [
-            [part.reshape(shape) for part, shape in zip(np.split(row, ends), shapes, strict=True)]
-            for row in crops.result
+            [part.reshape(shape) for part, shape in zip(np.split(row, ends), shapes, strict=True)] for row in found.rows
         ]
 
     def close(self) -> None:
@@ -92,7 +94,7 @@ class CropNetwork:
         self._network.close()
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
-    def _work(self, requests: list[_Crops]) -> None:
+    def _work(self, requests: list[_Crops]) -> list[_Copied]:
         with gpu_errors():
             place = 0
             for request in requests:
@@ -100,10 +102,8 @@ class CropNetwork:
                 place += request.count
             (rows,) = self._gpu.download(self._network.run().rows[:place], wait=False)
             there = self._gpu.record_event()
-        place = 0
-        for request in requests:
-            request.there, request.result = there, rows[place : place + request.count]
-            place += request.count
+        ends = accumulate(request.count for request in requests)
+        return [_Copied(rows[end - request.count : end], there) for request, end in zip(requests, ends, strict=True)]
 
 
 def _loaded(model: Model, count: int, device: torch.device) -> Loaded[_Found]:

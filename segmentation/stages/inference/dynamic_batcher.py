@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from segmentation.gpu.errors import gpu_errors
@@ -20,14 +21,20 @@ class BatchRequest(Protocol):
     @property
     def count(self) -> int: ...
 
-    @property
-    def result(self) -> object | None: ...  # once the batch with them is queued
+
+Q = TypeVar("Q", bound=BatchRequest)
+R = TypeVar("R")
 
 
-R = TypeVar("R", bound=BatchRequest)
+@dataclass(eq=False, slots=True)
+class _Waiting(Generic[Q, R]):
+    """A request that waits for its result."""
+
+    request: Q
+    results: list[R] = field(default_factory=list)  # one, once the batch with it is queued
 
 
-class DynamicBatcher(Generic[R]):
+class DynamicBatcher(Generic[Q, R]):
     """Makes batches for a network that takes as long for one picture as for a batch.
 
     While the GPU is busy with the last batch, and while other threads have their turn, pictures of several runs gather.
@@ -40,48 +47,52 @@ class DynamicBatcher(Generic[R]):
         self.size = size
         self._turn, self._gpu = turn, gpu
         self._last: Event | None = None  # passes when the GPU has done the last batch
-        self._waiting: list[R] = []
+        self._waiting: list[_Waiting[Q, R]] = []
         self._lock = threading.Lock()
 
-    def __call__(self, request: R, work: Callable[[list[R]], None]) -> None:
-        """Returns when the request has its result. At most `size` pictures may be in it.
+    def __call__(self, request: Q, work: Callable[[list[Q]], list[R]]) -> R:
+        """Returns the result of the request. At most `size` pictures may be in it.
 
-        `work` queues a batch and sets the result of each request; what it raises is raised here. It is the same for all
-        calls. To keep it would be a cycle of references, and a network's memory would come back late.
+        `work` queues a batch and returns the result of each request; what it raises is raised here. It is the same for
+        all calls. To keep it would be a cycle of references, and a network's memory would come back late.
         """
         assert 0 < request.count <= self.size
+        own: _Waiting[Q, R] = _Waiting(request)
         with self._lock:
-            self._waiting.append(request)
-            full = sum(other.count for other in self._waiting) >= self.size
+            self._waiting.append(own)
+            full = sum(other.request.count for other in self._waiting) >= self.size
         try:
             if self._last is not None and not full:
                 with gpu_errors():
                     self._last.synchronize()
             with self._turn:
-                if request.result is None:
-                    self._answer(self._taken(request), work)
+                if not own.results:
+                    self._answer(self._taken(own), work)
+            return own.results[0]
         finally:
             with self._lock, suppress(ValueError):
-                self._waiting.remove(request)  # it failed
+                self._waiting.remove(own)  # it failed
 
-    def _taken(self, request: R) -> list[R]:
+    def _taken(self, own: _Waiting[Q, R]) -> list[_Waiting[Q, R]]:
         """Returns a request and those that fit beside it, which no longer wait."""
-        taken, room = [request], self.size - request.count
+        taken, room = [own], self.size - own.request.count
         with self._lock:
-            self._waiting.remove(request)
+            self._waiting.remove(own)
             for other in tuple(self._waiting):
-                if other.count <= room:
+                if other.request.count <= room:
                     self._waiting.remove(other)
                     taken.append(other)
-                    room -= other.count
+                    room -= other.request.count
         return taken
 
-    def _answer(self, requests: list[R], work: Callable[[list[R]], None]) -> None:
+    def _answer(self, requests: list[_Waiting[Q, R]], work: Callable[[list[Q]], list[R]]) -> None:
         """Queues one batch. If that fails, it fails for the first request, and the others go on waiting."""
         try:
-            work(requests)
+            results = work([one.request for one in requests])
             with gpu_errors():
                 self._last = self._gpu.record_event()
+            for one, result in zip(requests, results, strict=True):
+                one.results.append(result)
         except BaseException:
             with self._lock:
                 self._waiting += requests[1:]

@@ -16,6 +16,8 @@ from segmentation.stages.inference import Inference, InferenceResult, wants_clas
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
 
+_FUNCTIONS_ALONE = "runs functions, given to Segmenter() or segment() as the model"
+
 
 class FunctionInference(Inference):
     """See `segmentation.stages.inference`. The function gets a run's frames in order."""
@@ -24,14 +26,15 @@ class FunctionInference(Inference):
     workers = 1
 
     def __init__(self, model: Model, config: Config, gpu: Gpu | None = None, preloaded: object = None) -> None:
-        assert model.function is not None, "the plan has chosen by the model"
+        if model.function is None:
+            raise BackendError(_FUNCTIONS_ALONE)
         self._model, self._function = model, model.function
         self._wants_class_map = wants_class_map(model, config)
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
         if not callable(config.model):
-            raise BackendError("runs functions, given to Segmenter() or segment() as the model")
+            raise BackendError(_FUNCTIONS_ALONE)
         return f"{config.model_name}, called with arrays on the CPU"
 
     def __call__(self, tensor: NDArray[Any]) -> InferenceResult:

@@ -84,7 +84,6 @@ class Backdrop:
         self._effect = effect
         if ALPHA in self._own.left_out:
             log.warning("%s: its alpha is not read: transparent parts show the colors below", effect.file)
-        assert effect.file is not None
         self._file = str(Path(effect.file).absolute())  # opened again later, when the current folder may be another
         self._fit = _Fit(info, self._own, pix_fmt, contain=effect.contain)
         self._begin = info.start + exact(config.start)
@@ -93,9 +92,9 @@ class Backdrop:
         self._recent: deque[_Shown] = deque(maxlen=min(_MOST_PICTURES, 3 + math.ceil(apart)))
         self._length: Fraction | None = None  # seconds after which the file begins again, once its end was reached
         self._ended = False  # whether the last picture of the file is the last of `_recent`
-        self._container: InputContainer | None = None
-        self._stream: VideoStream | None = None
-        self._open()
+        self._pictures: Iterator[_Shown] = iter(())
+        self._container, self._stream = self._opened()
+        self._restart()
         self.still = effect.kind == "image"
         self._first = self._next()
         if self.still:
@@ -103,10 +102,8 @@ class Backdrop:
 
     def close(self) -> None:
         """Closes the file and its decoder, whose threads hold memory."""
-        if self._container is not None:
-            self._container.close()
-        self._container = self._stream = None
-        self._pictures: Iterator[_Shown] = iter(())
+        self._container.close()
+        self._pictures = iter(())
         self._recent.clear()
 
     def __call__(self, pts: int) -> Planes:
@@ -133,7 +130,7 @@ class Backdrop:
                 self._seek(time)
                 sought = True
             elif not before and self._recent:  # the seek led too far: read from the beginning
-                self._open()
+                self._open_again()
                 self._recent.clear()
                 self._next()
             else:
@@ -153,27 +150,29 @@ class Backdrop:
             self._length = last.time + (last.duration or 1 / self._own.rate)
         return last
 
-    def _open(self) -> None:
-        self.close()
-        self._container = open_input(self._file, self._own.access)
-        stream = self._container.streams[self._own.stream_index]
+    def _opened(self) -> tuple[InputContainer, VideoStream]:
+        container = open_input(self._file, self._own.access)
+        stream = container.streams[self._own.stream_index]
         assert isinstance(stream, VideoStream)
         stream.thread_type = "AUTO"
         stream.codec_context.options = decoder_options(self._own.access)
-        self._stream = stream
+        return container, stream
+
+    def _open_again(self) -> None:
+        self.close()
+        self._container, self._stream = self._opened()
         self._restart()
 
     def _seek(self, time: Fraction) -> None:
         """Continues at the keyframe before `time`, or at the beginning of a file that can't be sought."""
-        assert self._container is not None
         there = int((time + self._own.start) / self._own.time_base)
         try:
             if leads_there(self._own):
                 self._container.seek(there, stream=self._stream)
             else:
-                self._open()
+                self._open_again()
         except av.error.FFmpegError:
-            self._open()
+            self._open_again()
         self._recent.clear()
         self._restart()
         self._next()
@@ -184,7 +183,6 @@ class Backdrop:
 
     def _decode(self) -> Iterator[_Shown]:
         """Yields the pictures from the file's present position on, except damaged pictures."""
-        assert self._container is not None and self._stream is not None
         packets = iter(SourcePackets(self._container, self._stream))
         while True:
             try:

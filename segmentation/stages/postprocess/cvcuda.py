@@ -111,14 +111,13 @@ class CvCudaPostprocessor(Postprocessor):
         return self._soften()[..., 0]
 
     def _behind(self, masked: MaskedBatch, mask: Mask) -> Background:
+        if self._backdrop is not None:
+            return self._backdrop(masked.frames)
         match self._effect.kind:
             case "blur":
                 return self._blur(self, masked.frames, mask)
             case "pixelate":
                 return self._blocks(self, masked.frames, mask)
-            case "image" | "video":
-                assert self._backdrop is not None
-                return self._backdrop(masked.frames)
             case "overlay" if self._legend is not None:
                 return self._legend.tints(masked.class_map)
             case _:

@@ -8,10 +8,10 @@ frame to frame.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, pairwise, product
-from typing import TYPE_CHECKING, TypeAlias
+from itertools import pairwise, product
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import cv2
 import numpy as np
@@ -24,6 +24,8 @@ from segmentation.tracking.color_samples import Sampler, make_sampler
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
+
+T = TypeVar("T")
 
 NEAR = 3  # frames on either side of a cut that are compared
 _STEADY = 1.5  # times as much as between frames of one shot must change at a cut
@@ -45,10 +47,7 @@ class Shots:
         self._transfer.enter()
         waiting: deque[tuple[MaskedBatch, list[Luma]]] = deque()
         before: list[Luma] = []
-        # Of a batch all is read when the next one has been queued, so that the GPU has work meanwhile.
-        for one, _ in pairwise(chain(map(self._sampled, batches), [None])):
-            assert one is not None
-            batch, levels, ready = one
+        for batch, levels, ready in _one_behind(map(self._sampled, batches)):
             if ready is not None:
                 ready.synchronize()
             waiting.append((batch, [_luma(level) for level in levels]))
@@ -77,6 +76,15 @@ class Shots:
             self._shot += is_cut(line[max(0, place - NEAR) : place], line[place : place + NEAR])
             shots.append(self._shot)
         return replace(batch, shots=tuple(shots)), [*before, *lumas][-NEAR:]
+
+
+def _one_behind(items: Iterable[T]) -> Iterator[T]:
+    """Yields each item once the next one is made: of a batch all is read while the GPU has work from the next."""
+    held: list[T] = []
+    for item in items:
+        yield from held
+        held = [item]
+    yield from held
 
 
 def _luma(level: Luma) -> Luma:

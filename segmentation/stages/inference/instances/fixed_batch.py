@@ -16,13 +16,12 @@ import torch
 from torch.fx import GraphModule
 
 from segmentation.errors import BackendError, EngineError, RefusesNetwork
-from segmentation.models.model import Model
+from segmentation.models.model import Model, detection_of
 from segmentation.models.sample_picture import picture_inputs
 from segmentation.stages.inference.compiler.conv_fusion import for_mirrored, fuse
 from segmentation.stages.inference.compiler.fp16_nodes import in_fp16
 from segmentation.stages.inference.compiler.onnx_to_torch import Scores, cached_network, convert
 from segmentation.stages.inference.compiler.recorded import UnrecordableError, record
-from segmentation.stages.inference.instances.onnx_instances import detection_of
 from segmentation.stages.inference.instances.proposals import READERS
 
 PRECISION = "FP16 or FP32"  # of a network that has yet to be loaded

@@ -16,9 +16,9 @@ from torch import Tensor
 from segmentation.errors import RefusesNetwork
 from segmentation.frames.instances import MOST
 from segmentation.gpu.kernels import THREADS
-from segmentation.models.model import Model
+from segmentation.models.model import Model, detection_of
 from segmentation.stages.inference.compiler.network_kernels import PROTOTYPES
-from segmentation.stages.inference.instances.onnx_instances import detection_of, kept_numbers, place_of
+from segmentation.stages.inference.instances.onnx_instances import kept_numbers, place_of
 from segmentation.stages.inference.instances.proposals import Best, best
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from segmentation.errors import BackendError
 from segmentation.frames import Memory, VideoInfo
 from segmentation.frames.instances import EDGE, BoxMap, FrameInstances, Instance, LabelMap
-from segmentation.models.detection import Detection, Place
+from segmentation.models.detection import Place
 from segmentation.models.detections import Detections, Floats, Size
 from segmentation.models.detector import Detector
 from segmentation.models.model import Model, open_session
@@ -78,12 +78,6 @@ def kept_numbers(model: Model) -> NDArray[np.uint8]:
     numbers = np.zeros(len(model.labels), np.uint8)
     numbers[list(model.keep)] = np.arange(len(model.keep))
     return numbers
-
-
-def detection_of(model: Model) -> Detection:
-    """Returns how the outputs of a network of instances are read."""
-    assert model.detection is not None, "it is one"
-    return model.detection
 
 
 def frame_instances(

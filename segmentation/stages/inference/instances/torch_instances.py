@@ -19,14 +19,14 @@ from segmentation.frames import Memory, VideoInfo
 from segmentation.frames.event import Event
 from segmentation.frames.instances import BoxMap, FrameInstances, LabelMap
 from segmentation.gpu.discovery import device_index
-from segmentation.models.model import Model
+from segmentation.models.model import Model, detection_of
 from segmentation.options.config import Config
 from segmentation.stages.inference import Inference, InferenceResult, wants_class_map
 from segmentation.stages.inference.compiler.cuda_graph import GraphedNetwork, Loaded, Preloaded, kernels_on, preload
 from segmentation.stages.inference.compiler.network_kernels import INSTANCES
 from segmentation.stages.inference.instances.fixed_batch import PRECISION, FixedBatch, check_fixed, load_network
 from segmentation.stages.inference.instances.instance_reader import Found, InstanceReader
-from segmentation.stages.inference.instances.onnx_instances import detection_of, frame_instances, place_of
+from segmentation.stages.inference.instances.onnx_instances import frame_instances, place_of
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu  # imports libraries that loading a network does not need

@@ -48,8 +48,6 @@ from segmentation.system.linked_process import LinkedProcess
 
 log = logging.getLogger(__name__)
 
-_Message: TypeAlias = RunAdvanced | RunEnded | StatusUpdate | Picture | Logged
-
 _POLL = 0.05  # seconds between checks whether a run is to end
 _WORKER = "segmentation.sessions.process_worker"
 _PATIENCE = 15.0  # seconds that a process gets to end its runs and to close its session

@@ -29,7 +29,8 @@ if TYPE_CHECKING:  # machines without a GPU may lack PyTorch
     from segmentation.system.shared_memory import BlockPool, SharedPlanes
 
 Memory = Literal["host", "cuda"]
-Array: TypeAlias = "NDArray[Any] | torch.Tensor"  # on the host or on a GPU
+HostArray: TypeAlias = NDArray[Any]
+Array: TypeAlias = "HostArray | torch.Tensor"  # on the host or on a GPU
 
 Plane = NDArray[Any]  # (h, w) uint8 or uint16
 Planes = tuple[Plane, Plane, Plane]
@@ -313,7 +314,7 @@ class Transfer(Protocol):
         after the call.
         """
 
-    def on_host(self, array: Array, *more: Array | None) -> tuple[NDArray[Any], list[NDArray[Any] | None]]:
+    def on_host(self, array: Array, *more: Array | None) -> tuple[HostArray, list[HostArray | None]]:
         """These arrays on the host, `None` for `None`. Waits once for all of them."""
 
 
@@ -333,5 +334,5 @@ class HostTransfer:
     def rows(self, array: Array, memory: Memory, count: int, *, wait: bool = True) -> Array:
         return array
 
-    def on_host(self, array: Array, *more: Array | None) -> tuple[NDArray[Any], list[NDArray[Any] | None]]:
+    def on_host(self, array: Array, *more: Array | None) -> tuple[HostArray, list[HostArray | None]]:
         return np.asarray(array), [None if one is None else np.asarray(one) for one in more]

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from segmentation.frames import ON_GPU, Array, Frame, FrameBatch, Memory, PixelFormat, Transfer, VideoInfo
+from segmentation.frames import ON_GPU, Array, Frame, FrameBatch, HostArray, Memory, PixelFormat, Transfer, VideoInfo
 from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.context import Gpu, torch_dtype
 from segmentation.system.shared_memory import BlockPool, SharedPlanes
@@ -54,7 +53,7 @@ class GpuTransfer(Transfer):
             return array if memory == "cuda" else self._gpu.download(array[:count], wait=wait)[0]
         return array[:count] if memory == "host" else self._upload_rows(array)
 
-    def on_host(self, array: Array, *more: Array | None) -> tuple[NDArray[Any], list[NDArray[Any] | None]]:
+    def on_host(self, array: Array, *more: Array | None) -> tuple[HostArray, list[HostArray | None]]:
         there = [one for one in (array, *more) if isinstance(one, torch.Tensor)]
         copies = iter(self._gpu.download(*there) if there else ())  # without a wait for nothing
         first = next(copies) if isinstance(array, torch.Tensor) else array

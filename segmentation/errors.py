@@ -166,6 +166,11 @@ def check_keywords(given: Iterable[str], known: Collection[str], call: str, sess
         raise TypeError(f"{name}: is no option of {call}{did_you_mean(name, {*known, *session})}")
 
 
+def counted(count: object, what: str) -> str:
+    """Returns a number with the word for it: 1 frame, 2 frames."""
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
 def did_you_mean(given: str, known: Iterable[str]) -> str:
     """Returns `; did you mean NAME?` for the one of `known` that `given` begins or nearly is, empty if there is none.
 

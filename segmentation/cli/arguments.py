@@ -6,13 +6,12 @@ from dataclasses import replace
 from typing import Any, cast, get_args
 
 from segmentation.cli.inputs.jobs import effect_and_file
-from segmentation.cli.parser import Parser, add_everyday, new_parser, parse_into
+from segmentation.cli.parser import Parser, add_everyday, new_parser, parse_into, read_time
 from segmentation.errors import ConfigError
 from segmentation.options.command import Arguments
 from segmentation.options.config import OPTIONS, Config
 from segmentation.options.keywords import Options
 from segmentation.options.table import GROUPS, Option, rows_of, words_of
-from segmentation.options.times import seconds
 from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS
 
 _EXAMPLES = (
@@ -130,7 +129,7 @@ def _reader(row: Option) -> Callable[[str], object] | None:
     if row.repeatable:
         return None
     if row.unit == "seconds":
-        return _time
+        return read_time
     kinds = (row.type, *get_args(row.type))
     if int in kinds:
         return _word_or_number(words_of(row.type))
@@ -173,10 +172,3 @@ def _word_or_number(words: Sequence[str]) -> Callable[[str], int | str]:
             raise argparse.ArgumentTypeError(f"{text!r} must be {kinds}") from None
 
     return read
-
-
-def _time(text: str) -> float:
-    try:
-        return seconds(text)
-    except ConfigError as exc:
-        raise argparse.ArgumentTypeError(str(exc)) from None

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.cli.clips_transcode import add_transcode, run_transcode, size
-from segmentation.cli.console import checks_stdout, counted, put_out
+from segmentation.cli.console import checks_stdout, put_out
 from segmentation.cli.parser import Parser, add_command, new_parser, parse_all
 from segmentation.cli.program import run_program
 from segmentation.clips import Batch, ClipDataset, ClipLoader, Output
-from segmentation.errors import ConfigError, printable
+from segmentation.errors import ConfigError, counted, printable
 from segmentation.system.atomic_file import PendingFile
 
 _CODES = "0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by a signal"

@@ -80,11 +80,6 @@ def say(line: str, level: int = logging.INFO) -> None:
         console.print(text, markup=False, soft_wrap=True)
 
 
-def counted(count: object, what: str) -> str:
-    """Returns a number with the word for it: 1 frame, 2 frames."""
-    return f"{count} {what}{'s' * (count != 1)}"
-
-
 def fail(error: SegmentationError, program: str = "segmentation") -> int:
     """Writes an error in one line on stderr; returns the exit code. A closed pipe is the reader's wish, no error."""
     if not isinstance(error, ReaderGone):

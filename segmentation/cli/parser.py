@@ -11,8 +11,9 @@ from typing import Any, NoReturn, TypeVar, get_args
 from segmentation.cli.completion import PrintCompletion
 from segmentation.cli.console import lines_as, put_out, say
 from segmentation.cli.versions import PrintLines, versions
-from segmentation.errors import did_you_mean
+from segmentation.errors import ConfigError, did_you_mean
 from segmentation.options.command import LogFormat
+from segmentation.options.times import seconds
 
 Space = TypeVar("Space")
 
@@ -178,3 +179,11 @@ def _log_format(given: Sequence[str]) -> LogFormat:
     named = [text.removeprefix("--log-format=") for text in given if text.startswith("--log-format=")]
     named += [value for option, value in pairwise(given) if option == "--log-format"]
     return next((form for form in get_args(LogFormat) if form in named[-1:]), "text")
+
+
+def read_time(text: str) -> float:
+    """Returns the seconds of an argument, see `times.seconds`."""
+    try:
+        return seconds(text)
+    except ConfigError as exc:
+        raise argparse.ArgumentTypeError(str(exc)) from None

@@ -8,8 +8,8 @@ from types import TracebackType
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from segmentation.cli.console import console, counted, lines_are_plain, say
-from segmentation.errors import printable
+from segmentation.cli.console import console, lines_are_plain, say
+from segmentation.errors import counted, printable
 from segmentation.frames.source import Source
 
 INTERVAL = 30.0  # seconds between two lines where there is no terminal

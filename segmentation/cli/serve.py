@@ -13,12 +13,12 @@ from typing import get_args
 from platformdirs import user_state_path
 
 from segmentation.cli.console import checks_stdout, lines_as, say
+from segmentation.cli.parser import read_time
 from segmentation.cli.program import run_program
 from segmentation.errors import BackendError, ConfigError, one_line
 from segmentation.options.command import LogFormat, is_workers
 from segmentation.options.config import Config
 from segmentation.options.keywords import FrameOptions
-from segmentation.options.times import seconds
 from segmentation.pipeline.planning.parallelism import choose_parallelism
 from segmentation.system.notify import notify
 
@@ -134,10 +134,9 @@ def make_serve_parser() -> argparse.ArgumentParser:
     )
     add("--max-upload", type=_bytes, metavar="BYTES", default=_bytes("4G"), help="longest upload (default: 4G)")
     add("--max-pixels", type=int, metavar="N", help="refuse larger frames (default: 134217728)")
-    add("--max-duration", type=_time, metavar="TIME", help="refuse longer inputs (default: any length)")
-    add(
-        "--keep-for", type=_time, metavar="TIME", default=86400.0, help="age of results and uploads (default: 24:00:00)"
-    )
+    add("--max-duration", type=read_time, metavar="TIME", help="refuse longer inputs (default: any length)")
+    kept = "age of results and uploads (default: 24:00:00)"
+    add("--keep-for", type=read_time, metavar="TIME", default=86400.0, help=kept)
     add("--keep-size", type=_bytes, metavar="BYTES", default=_bytes("20G"), help="of both together (default: 20G)")
     add("--log-format", choices=get_args(LogFormat), default="text", help="of the lines on stderr (default: text)")
     add("-v", "--verbose", action="store_true", help="print more")
@@ -168,10 +167,3 @@ def _bytes(text: str) -> int:
     if not digits.isdecimal() or not int(digits):
         raise argparse.ArgumentTypeError(f"{text!r}: write bytes, or such as 500M or 4G")
     return int(digits) * unit
-
-
-def _time(text: str) -> float:
-    try:
-        return seconds(text)
-    except ConfigError as exc:
-        raise argparse.ArgumentTypeError(str(exc)) from None

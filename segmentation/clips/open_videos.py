@@ -8,7 +8,6 @@ from contextlib import contextmanager
 
 from av.container import InputContainer
 
-from segmentation.errors import InputError, one_line
 from segmentation.media.opening.open_input import open_input
 from segmentation.system.file_state import FileState, file_state
 
@@ -28,7 +27,7 @@ class OpenVideos:
 
         A file that has changed since then is opened anew. Raises `InputError` if that fails.
         """
-        file = _state(path)
+        file = file_state(path)
         container = self._take(file) or open_input(path)
         try:
             yield container
@@ -52,11 +51,3 @@ class OpenVideos:
             del self._idle[:-_MOST_IDLE]
         for _, old in surplus:
             old.close()
-
-
-def _state(path: str) -> FileState:
-    """Returns a file as it is now. Raises `InputError` if there is none."""
-    try:
-        return file_state(path)
-    except OSError as exc:
-        raise InputError(f"{path}: cannot be opened ({one_line(exc)})") from exc

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from segmentation.frames import Array
 from segmentation.models.model import Model
-from segmentation.stages.masks.smoothing import LUMA, Map, luma_shares
+from segmentation.stages.masks.smoothing import LUMA, Map, as_map, blurred, luma_shares
 
 RADII = (4, 1, 1)  # places to either side that are searched, at an eighth, a quarter and half of the network's input
 BOX = 5  # side of the box whose differences are added up
@@ -202,12 +202,12 @@ def _warped(luma: HostLuma, key: HostLuma, found: FrameMask, share: float) -> _W
 
 def residual_along(luma: HostLuma, key: HostLuma, flow: Flow) -> Map:
     """Returns the difference (h, w) that remains between a frame and its key along the flow, in 0..1, blurred."""
-    return _blurred(_map(cv2.absdiff(luma.values, _sampled(key.values, flow))), RESIDUAL_BOX)
+    return blurred(as_map(cv2.absdiff(luma.values, _sampled(key.values, flow))), RESIDUAL_BOX)
 
 
 def weight_of(residual: Map, share: float) -> Map:
     """Returns the weight of each place of a key, see `propagate`."""
-    return _map(np.float32(share) / np.square(residual + np.float32(RESIDUAL)))
+    return as_map(np.float32(share) / np.square(residual + np.float32(RESIDUAL)))
 
 
 def along(layer: NDArray[Sample], flow: Flow, interpolation: int = cv2.INTER_LINEAR) -> NDArray[Sample]:
@@ -235,7 +235,7 @@ def flow_to(luma: HostLuma, key: HostLuma) -> Flow:
     flow: tuple[Whole, Whole] = (still := np.zeros(luma.pyramid[0].shape, np.int32), still)
     for here, there, radius in zip(luma.pyramid, key.pyramid, RADII, strict=True):
         flow = _searched(here, there, flow, radius)
-    right, down = (_blurred(part.astype(np.float32), FLOW_BOX) for part in flow)
+    right, down = (blurred(part.astype(np.float32), FLOW_BOX) for part in flow)
     return right, down
 
 
@@ -272,19 +272,9 @@ def _sampled(layer: NDArray[Any], flow: Flow, interpolation: int = cv2.INTER_LIN
 def _halved(layer: Map) -> Map:
     """Returns the layer at half its size, rounded up: means of areas."""
     height, width = layer.shape
-    return _map(cv2.resize(layer, (-(-width // 2), -(-height // 2)), interpolation=cv2.INTER_AREA))
+    return as_map(cv2.resize(layer, (-(-width // 2), -(-height // 2)), interpolation=cv2.INTER_AREA))
 
 
 def resized(layer: Map, shape: tuple[int, ...]) -> Map:
     """Returns the layer at the size `shape` (h, w), bilinear."""
-    return _map(cv2.resize(layer, (shape[1], shape[0]), interpolation=cv2.INTER_LINEAR))
-
-
-def _blurred(layer: Map, size: int) -> Map:
-    """Returns the means of squares of `size` places a side."""
-    return _map(cv2.blur(layer, (size, size), borderType=cv2.BORDER_REPLICATE))
-
-
-def _map(layer: NDArray[Any]) -> Map:
-    """Returns the layer as it is: OpenCV keeps float32, but its annotations don't say so."""
-    return layer
+    return as_map(cv2.resize(layer, (shape[1], shape[0]), interpolation=cv2.INTER_LINEAR))

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import TypeAlias, Unpack
+from typing import Unpack
 
 from segmentation.errors import ConfigError, SegmentationError, one_line
 from segmentation.frames.latency import Histogram, Latencies

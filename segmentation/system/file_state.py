@@ -3,6 +3,8 @@
 import os
 from typing import NamedTuple
 
+from segmentation.errors import InputError, one_line
+
 
 class FileState(NamedTuple):
     """If the file is replaced or written to, this changes."""
@@ -15,6 +17,9 @@ class FileState(NamedTuple):
 
 
 def file_state(path: str) -> FileState:
-    """Returns a file as it is now. Raises `OSError` if there is none."""
-    found = os.stat(path)
+    """Returns a file as it is now. Raises `InputError` if there is none."""
+    try:
+        found = os.stat(path)
+    except OSError as exc:
+        raise InputError(f"{path}: cannot be opened ({one_line(exc)})") from exc
     return FileState(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)

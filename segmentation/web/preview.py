@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.errors import ConfigError, InputError, one_line
+from segmentation.errors import ConfigError, InputError
 from segmentation.frames.instances import FrameInstances
 from segmentation.interval.carried_corrections import PackedMap, corrected
 from segmentation.media.pictures.still import gray_png, is_still, read_still
@@ -115,7 +115,7 @@ class Previews:
 
     def about(self, path: str) -> InputFacts:
         """Returns size and length of an input. Raises `InputError`."""
-        return self._probed(_state(path))[0]
+        return self._probed(file_state(path))[0]
 
     def frame(self, path: str, seconds: float, view: View, options: Options, width: int, project: str = "") -> bytes:
         """Returns the frame that is shown at that time as JPEG, at most `width` pixels wide; a correction as PNG.
@@ -157,7 +157,7 @@ class Previews:
         return gray_png(np.asarray(cv2.convertScaleAbs(mask, alpha=255), np.uint8))
 
     def _correction(self, path: str, seen: _SeenFrame, project: str) -> PackedMap | None:
-        state = _state(path)
+        state = file_state(path)
         if not self._probed(state)[0].rate:
             raise InputError("project: corrections are of videos")
         return self._corrections.at(self._opened(state).info, state, parse_project(project, "project"), seen.seconds)
@@ -172,7 +172,7 @@ class Previews:
         return self._sessions[key]
 
     def _find(self, path: str, seconds: float, config: Config) -> _SeenFrame:
-        state = _state(path)
+        state = file_state(path)
         about, frame_length = self._probed(state)
         index = round(seconds * about.rate)
         if about.rate and about.seconds:
@@ -237,14 +237,6 @@ class Previews:
             if len(self._about) > 1000:
                 self._about.popitem(last=False)
         return self._about[state]
-
-
-def _state(path: str) -> FileState:
-    """Returns an input's file as it is now. Raises `InputError` where it is gone."""
-    try:
-        return file_state(path)
-    except OSError as exc:
-        raise InputError(f"{path}: cannot be opened ({one_line(exc)})") from exc
 
 
 def _with_regions(mask: NDArray[np.float32], seen: _SeenFrame, config: Config) -> NDArray[np.float32]:

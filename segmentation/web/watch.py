@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
 
-from segmentation.errors import OutputError, SegmentationError, one_line, printable
+from segmentation.errors import InputError, OutputError, SegmentationError, one_line, printable
 from segmentation.options.config import Config
 from segmentation.options.keywords import Options
 from segmentation.pipeline.output_paths import default_output
@@ -68,7 +68,7 @@ class WatchedFolder:
         for path in sorted(self._folder.iterdir()):
             left_out = path.name.startswith(".") or ".segmented" in path.suffixes or path.is_symlink()
             if not left_out and path.suffix.lower() in SUFFIXES and path.is_file():
-                with suppress(OSError):  # it is gone
+                with suppress(InputError):  # it is gone
                     found.append(file_state(str(path)))
         return [state for state in found if state.size]
 

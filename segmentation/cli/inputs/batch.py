@@ -13,12 +13,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from segmentation.cli.console import Stdout, counted, fail, say
+from segmentation.cli.console import Stdout, fail, say
 from segmentation.cli.inputs.jobs import Job, files_of
 from segmentation.cli.inputs.standard_streams import STANDARD, video_in, video_out
 from segmentation.cli.progress import BatchProgress
 from segmentation.cli.signals import Received
-from segmentation.errors import ConfigError, SegmentationError, reported
+from segmentation.errors import ConfigError, SegmentationError, counted, reported
 from segmentation.frames.source import Source
 from segmentation.pipeline.report import Report
 from segmentation.sessions.input_threads import InputThreads

@@ -21,7 +21,7 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from segmentation._version import __version__
-from segmentation.errors import ConfigError, OutputError, one_line
+from segmentation.errors import ConfigError, OutputError, counted, one_line
 from segmentation.frames import VideoInfo
 from segmentation.frames.sinks import FinishedBatch, Sink
 from segmentation.options.config import Config
@@ -210,7 +210,7 @@ def _page(
 <style>body{{font:15px sans-serif;margin:2em}}
 figure{{display:inline-block;margin:.5em;width:{_SIDE}px;vertical-align:top}}
 td,th{{padding:.1em .8em;text-align:right}}pre{{white-space:pre-wrap}}</style>
-<h1>{_counted(len(doubts), "doubtful span")}, {_counted(len(tracks), "track")}</h1>
+<h1>{counted(len(doubts), "doubtful span")}, {counted(len(tracks), "track")}</h1>
 <p>The pictures are of the output. Look at the place in the frame: is somebody to be recognized there?
 If so, write the line below the picture into a text, and run again with --review and its name. A place is
 <code>X,Y,WIDTH,HEIGHT@FROM-TO</code>, and <code>leave id:N</code> covers number N no more.</p>
@@ -220,10 +220,6 @@ not covered, since somebody asked for that. Best score: how sure the network was
 <table><tr><th>number<th>label<th>from, s<th>to, s<th>frames<th>supposed<th>left<th>best score{rows}
 </table><h2>Run</h2><pre>{escape(json.dumps(about, indent=1))}</pre></html>
 """
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _named(doubt: DoubtfulSpan) -> str:

@@ -51,16 +51,16 @@ def smooth(masks: Sequence[Map], lumas: Sequence[Map], strength: float) -> Map:
     middle = len(masks) // 2
     mask, luma = masks[middle], lumas[middle]
     height, width = mask.shape
-    sure = _blurred(_down(np.abs(mask - np.float32(0.5)), BLOCK), DOUBT_BOX)
+    sure = blurred(_down(np.abs(mask - np.float32(0.5)), BLOCK), DOUBT_BOX)
     slope = strength / (CHANGE * (1 + DOUBT * (1 - 2 * sure)))
     total, weights = mask.copy(), np.ones_like(slope)
     for k in range(len(masks)):
         if k == middle:
             continue
-        change = _down(_map(cv2.absdiff(lumas[k], luma)), BLOCK // 2)
+        change = _down(as_map(cv2.absdiff(lumas[k], luma)), BLOCK // 2)
         if cv2.mean(change)[0] > CUT:
             continue
-        weight = np.maximum(strength - slope * _blurred(change, CHANGE_BOX), 0)
+        weight = np.maximum(strength - slope * blurred(change, CHANGE_BOX), 0)
         weights += weight
         cv2.accumulateProduct(_up(weight)[:height, :width], masks[k], total)
     total /= _up(weights)[:height, :width]  # the enlarged sum equals the sum of enlarged weights
@@ -72,21 +72,21 @@ def _down(layer: Map, block: int) -> Map:
     height, width = layer.shape
     below, right = -height % block, -width % block
     if below or right:
-        layer = _map(cv2.copyMakeBorder(layer, 0, below, 0, right, cv2.BORDER_REPLICATE))
-    return _map(cv2.resize(layer, None, fx=1 / block, fy=1 / block, interpolation=cv2.INTER_AREA))
+        layer = as_map(cv2.copyMakeBorder(layer, 0, below, 0, right, cv2.BORDER_REPLICATE))
+    return as_map(cv2.resize(layer, None, fx=1 / block, fy=1 / block, interpolation=cv2.INTER_AREA))
 
 
 def _up(layer: Map) -> Map:
     """Returns the layer `BLOCK` times as large, bilinear."""
-    return _map(cv2.resize(layer, None, fx=BLOCK, fy=BLOCK, interpolation=cv2.INTER_LINEAR))
+    return as_map(cv2.resize(layer, None, fx=BLOCK, fy=BLOCK, interpolation=cv2.INTER_LINEAR))
 
 
-def _blurred(layer: Map, size: int) -> Map:
+def blurred(layer: Map, size: int) -> Map:
     """Returns the means of squares of `size` places a side, with the border repeated."""
-    return _map(cv2.blur(layer, (size, size), borderType=cv2.BORDER_REPLICATE))
+    return as_map(cv2.blur(layer, (size, size), borderType=cv2.BORDER_REPLICATE))
 
 
-def _map(layer: NDArray[Any]) -> Map:
+def as_map(layer: NDArray[Any]) -> Map:
     """Returns the layer as it is: OpenCV keeps float32, but its annotations don't say so."""
     return layer
 

@@ -28,25 +28,26 @@ MP4S = [variant for variant in VARIANTS if variant.name.endswith((".mp4", ".mov"
 READ_BY_FFMPEG = ("cut-", "edit-begins", "edit-leaves", "edit-shows", "fragmented", "negative-pts")
 OTHER_CODECS = ("av1", "mpeg4", "vp9", "prores")
 SETS = {"h264": {7, 8}, "hevc": {32, 33, 34}}  # nal_unit_type of parameter sets
-Row = tuple[int | None, int, bool, bool, bool, list[bytes]]
+Row = tuple[int | None, int, bool, bool, bool, list[bytes], list[bytes]]
 
 
 def rows(info: VideoInfo, packets: list[ChunkPacket]) -> list[Row]:
-    """Returns what a decoder sees of packets: times, marks, and NAL units without repeated parameter sets."""
+    """Returns what a decoder sees of packets: times, marks, parameter sets once each, and other NAL units."""
     exact, found = exact_keyframe(info.codec), []
     for packet in packets:
         there = list(dict.fromkeys(unit.rstrip(b"\0") for unit in units(bytes(packet))))
         sets = [unit for unit in there if unit_kinds(info.codec, b"\0\0\1" + unit) <= SETS[info.codec]]
-        ordered = sorted(sets) + [unit for unit in there if unit not in sets]
+        others = [unit for unit in there if unit not in sets]
         marks = packet.is_keyframe, packet.is_discard, exact(packet)
-        found.append((packet.pts, packet.duration or 0, *marks, ordered))
+        found.append((packet.pts, packet.duration or 0, *marks, sorted(sets), others))
     return found
 
 
 def compare(path: Path, *, marked: bool = True) -> bool:
     """Returns whether the file is read by its table. All that it gives then is what FFmpeg gives.
 
-    Keyframes are left out unless `marked`: FFmpeg looks into the pictures for those, where a table lies.
+    Keyframes, and parameter sets before them, are left out unless `marked`: FFmpeg looks into the pictures for those,
+    where a table lies.
     """
     info = probe(str(path))
     reader = SampleReader.of(info, stand_in())
@@ -57,7 +58,7 @@ def compare(path: Path, *, marked: bool = True) -> bool:
     theirs = list(read(info, None, ended[1], lost[1]))
     mine, others = rows(info, ours), rows(info, theirs)
     if not marked:
-        mine, others = ([(*row[:2], row[3], row[5]) for row in side] for side in (mine, others))
+        mine, others = ([(*row[:2], row[-1]) for row in side] for side in (mine, others))
     assert mine == others
     assert all(bytes(packet).startswith(head(packet)) for packet in ours)
     for called, by_ffmpeg in (ended, lost):

@@ -1,7 +1,7 @@
 """Reads a stream's first bytes, with start codes, for what only some decoders can do, before a frame is decoded."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 _IDR = 5  # nal_unit_type of an IDR picture, H.264 table 7-1
@@ -23,6 +23,11 @@ _GOLOMB = 32  # zeros before a code at most, H.264 clause 7.2
 _MOST = 8192  # bytes
 _SEQUENCE_DISPLAY = 2  # extension_start_code_identifier, MPEG-2 table 6-2
 _DISPLAY_ORIENTATION = 47  # payloadType, H.264 table D.1 and H.265 D.2.1
+_SLICES: dict[str, Callable[[int], bool]] = {  # whether a unit with this first byte is a slice
+    "h264": lambda first: 1 <= first & 31 <= 5,
+    "hevc": lambda first: first >> 1 & 63 < 32,
+    "mpeg2video": lambda first: 1 <= first <= 0xAF,
+}
 _SEQUENCE_EXTENSION = b"\0\0\1\xb5"  # extension_start_code, MPEG-2 table 6-1; 1 follows for sequences
 
 
@@ -121,6 +126,7 @@ def is_idr(codec: str, data: bytes) -> bool:
 
 def begins_stream(codec: str, data: bytes) -> bool:
     """Returns whether a decoder may begin here: H.264 and HEVC need a sequence parameter set first."""
+    data = data[: first_slice(codec, data)]
     if codec == "h264":
         return any(unit and unit[0] & 31 == _SPS for unit in units(data))
     return codec != "hevc" or any(unit and unit[0] >> 1 & 63 == _HEVC_SPS for unit in units(data))
@@ -128,8 +134,20 @@ def begins_stream(codec: str, data: bytes) -> bool:
 
 def refreshes_gradually(codec: str, data: bytes) -> bool:
     """Returns whether pictures are exact only some frames after this H.264 keyframe (recovery point SEI, D.1.8)."""
-    messages = (unit[1:] for unit in units(data) if unit and unit[0] & 31 == _SEI) if codec == "h264" else ()
+    before = data[: first_slice(codec, data)] if codec == "h264" else b""
+    messages = (unit[1:] for unit in units(before) if unit and unit[0] & 31 == _SEI)
     return any(_Bits(payload).golomb() > 0 for kind, payload in payloads(messages) if kind == _RECOVERY_POINT)
+
+
+def first_slice(codec: str, data: bytes) -> int:
+    """Returns where the first slice of a packet begins, with its start code; the packet's length without any."""
+    slices = _SLICES.get(codec)
+    at = -1 if slices is None else data.find(b"\0\0\1")
+    while slices is not None and 0 <= at < len(data) - 3:
+        if slices(data[at + 3]):
+            return at - 1 if at and not data[at - 1] else at
+        at = data.find(b"\0\0\1", at + 3)
+    return len(data)
 
 
 def payloads(messages: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -168,8 +186,8 @@ class _ParameterSet(NamedTuple):
 
 
 def _parameter_sets(data: bytes) -> Iterator[_ParameterSet]:
-    """Yields H.264's sequence parameter sets between start codes."""
-    return (_parsed(unit) for unit in units(data) if unit and unit[0] & 31 == _SPS)
+    """Yields H.264's sequence parameter sets before a packet's first slice."""
+    return (_parsed(unit) for unit in units(data[: first_slice("h264", data)]) if unit and unit[0] & 31 == _SPS)
 
 
 def units(data: bytes) -> Iterator[bytes]:

@@ -18,7 +18,7 @@ from av.sidedata.sidedata import SideDataContainer
 from av.video.frame import VideoFrame
 
 from segmentation.frames import Frame, Message, VideoInfo
-from segmentation.media.bitstream.headers import payloads, units
+from segmentation.media.bitstream.headers import first_slice, payloads, units
 from segmentation.media.video_packet import VideoPacket, head, pts_of
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class MessageWriter:
         if not messages:
             return packet
         data = bytes(packet)
-        at = _first_slice(self._codec, data)
+        at = first_slice(self._codec, data)
         made: VideoPacket = Packet(data[:at] + sei_unit(self._codec, messages) + data[at:])  # type: ignore[assignment]
         made.stream, made.time_base, made.is_keyframe = packet.stream, packet.time_base, packet.is_keyframe
         made.pts, made.dts, made.duration = packet.pts, packet.dts, packet.duration
@@ -185,25 +185,13 @@ def _captions(data: bytes) -> Iterator[bytes]:
 
 def _in_packet(codec: str, data: bytes) -> Iterator[Message]:
     """Yields the messages before a packet's first slice."""
-    for unit in units(data[: _first_slice(codec, data)]):
+    for unit in units(data[: first_slice(codec, data)]):
         if codec == "mpeg2video" and unit[:1] == bytes([_USER_DATA]):
             yield REGISTERED, _ATSC + unit[1:]
         elif codec == "h264" and unit[:1] == b"\x06":
             yield from payloads([unit[1:]])
         elif codec == "hevc" and unit[:1] == b"\x4e":
             yield from payloads([unit[2:]])
-
-
-def _first_slice(codec: str, data: bytes) -> int:
-    """Returns where the first slice of a packet begins, with its start code; the packet's length without any."""
-    at = data.find(b"\0\0\1")
-    while 0 <= at < len(data) - 3:
-        first = data[at + 3]
-        slices = {"h264": 1 <= first & 31 <= 5, "hevc": first >> 1 & 63 < 32, "mpeg2video": 1 <= first <= 0xAF}
-        if slices[codec]:
-            return at - 1 if at and not data[at - 1] else at
-        at = data.find(b"\0\0\1", at + 3)
-    return len(data)
 
 
 def _escaped(body: bytes) -> bytes:

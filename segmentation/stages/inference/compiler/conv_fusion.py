@@ -14,6 +14,7 @@ from typing import cast
 import torch
 from torch.fx import GraphModule, Node
 
+from segmentation.gpu.kernels import KernelSource
 from segmentation.stages.inference.compiler.biases import carry_biases
 from segmentation.stages.inference.compiler.depthwise import UNBOUNDED, Bounds, depthwise, taps_of
 from segmentation.stages.inference.compiler.fx_nodes import (
@@ -37,6 +38,7 @@ from segmentation.stages.inference.compiler.network_kernels import (
     PLANES,
     SEPARABLE,
     SIDE,
+    STEM,
     STRIDE,
     LayerForm,
     SeparableForm,
@@ -110,6 +112,19 @@ def fuse(net: GraphModule) -> None:
         for node in list(net.graph.nodes):
             step(net, node)
     net.recompile()
+
+
+def kernel_sources(net: GraphModule) -> list[KernelSource]:
+    """Returns the programs with kernels of ours that a fused network runs."""
+    found: list[KernelSource] = []
+    for node in net.graph.nodes:
+        if node.target is stem:
+            found.append(STEM)
+        elif node.target is depthwise:
+            found.append(DEPTHWISE[node.args[3]])
+        elif node.target is separable:
+            found.append(SEPARABLE[node.args[5]])
+    return list(dict.fromkeys(found))
 
 
 def for_mirrored(net: GraphModule) -> GraphModule | None:

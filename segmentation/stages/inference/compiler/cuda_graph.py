@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from segmentation.errors import one_line
 from segmentation.frames import FORMATS
 from segmentation.frames.orientation import UPRIGHT
 from segmentation.gpu.capture_lock import capturing
-from segmentation.gpu.kernels import Kernels, KernelSource, compiled, signatures
+from segmentation.gpu.kernels import Kernels, KernelSource, Program, begin_compiling, compiled, signatures
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu  # imports libraries that loading a network does not need
@@ -160,3 +160,8 @@ def kernels_on(device: torch.device, source: KernelSource) -> Kernels:
     stream = torch.cuda.current_stream(device).cuda_stream
     program = compiled(Device(device.index).arch, source, _LAYOUT, UPRIGHT)
     return Kernels(stream, program, signatures(source, _LAYOUT))
+
+
+def begin_kernels_on(device: torch.device, sources: Sequence[KernelSource]) -> None:
+    """Begins to compile programs side by side, for `kernels_on`."""
+    begin_compiling([Program(Device(device.index).arch, source, _LAYOUT, UPRIGHT) for source in sources])

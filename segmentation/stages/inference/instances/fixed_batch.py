@@ -18,7 +18,8 @@ from torch.fx import GraphModule
 from segmentation.errors import BackendError, EngineError, RefusesNetwork
 from segmentation.models.model import Model, detection_of
 from segmentation.models.sample_picture import picture_inputs
-from segmentation.stages.inference.compiler.conv_fusion import for_mirrored, fuse
+from segmentation.stages.inference.compiler.conv_fusion import for_mirrored, fuse, kernel_sources
+from segmentation.stages.inference.compiler.cuda_graph import begin_kernels_on
 from segmentation.stages.inference.compiler.fp16_nodes import in_fp16
 from segmentation.stages.inference.compiler.onnx_to_torch import Scores, cached_network, convert
 from segmentation.stages.inference.compiler.recorded import UnrecordableError, record
@@ -105,19 +106,26 @@ def _in_batches_of(at_once: int, model: Model, given: torch.Tensor) -> FixedBatc
 
     net = cached_network(f"{model.path.stem}-things-b{at_once}", origin, given[:at_once], chosen, outputs=len(names))
     if given.is_cuda and any(one.dtype is torch.float16 for one in net.buffers()):
-        fuse(net)
+        _fuse(net, given.device)
     return FixedBatch(given, net, at_once)
 
 
 def _agree(net: GraphModule, half: GraphModule, model: Model, given: torch.Tensor) -> bool:
     """Returns whether outputs for a photograph are the same, to `AGREES`, when `half` runs with kernels of our own."""
     half = deepcopy(half)
-    fuse(half)
+    _fuse(half, given.device)
     crops = torch.from_numpy(picture_inputs(model)).to(given)
     pictures = torch.cat([crops] * -(-len(given) // len(crops)))[: len(given)]
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         both = zip(_listed(net(pictures)), _listed(half(pictures)), strict=True)
     return all(torch.allclose(found.float(), one.float(), rtol=AGREES, atol=AGREES) for one, found in both)
+
+
+def _fuse(net: GraphModule, device: torch.device) -> None:
+    """Fuses a network, and begins to compile its kernels: one after the other that would take seconds."""
+    fuse(net)
+    if device.type == "cuda":
+        begin_kernels_on(device, kernel_sources(net))
 
 
 def _listed(outputs: Scores) -> Sequence[torch.Tensor]:

@@ -18,9 +18,10 @@ from segmentation.models.graph.onnx_graph import prepare  # noqa: E402
 from segmentation.models.model import load_model  # noqa: E402
 from segmentation.models.sample_picture import picture_inputs  # noqa: E402
 from segmentation.stages.inference.compiler import conv_fusion  # noqa: E402
-from segmentation.stages.inference.compiler.conv_fusion import for_mirrored, fuse, sum_with_doubled  # noqa: E402
+from segmentation.stages.inference.compiler.conv_fusion import for_mirrored, fuse, kernel_sources, sum_with_doubled  # noqa: E402
 from segmentation.stages.inference.compiler.fp16_nodes import in_fp16  # noqa: E402
 from segmentation.stages.inference.compiler.fx_nodes import CONVERSION, CONVOLUTION, POOL, SUM, UPSAMPLING  # noqa: E402
+from segmentation.stages.inference.compiler.network_kernels import SEPARABLE, STEM  # noqa: E402
 from segmentation.stages.inference.compiler.onnx_to_torch import convert  # noqa: E402
 from segmentation.stages.inference.compiler.pointwise import pointwise  # noqa: E402
 from segmentation.stages.inference.compiler.recorded import record  # noqa: E402
@@ -99,6 +100,7 @@ def test_all_pairs_of_the_face_network_are_one_kernel_each(monkeypatch: pytest.M
         assert mirrored is not None and for_mirrored(net) is None
         for wanted, found in zip(half(pictures.flip(3)), mirrored(pictures), strict=True):
             assert torch.equal(found, wanted)
+    assert set(kernel_sources(half)) == {STEM, *SEPARABLE.values()}
     kinds = calls(half)
     assert kinds[conv_fusion.separable] == 20 and kinds[conv_fusion.stem] == 1
     assert not kinds[pointwise] and not kinds[conv_fusion.depthwise] and not kinds[CONVOLUTION]

@@ -20,6 +20,6 @@ def begin_kernels(plan: Plan, info: VideoInfo, config: Config, index: int) -> No
     programs = [Program(arch, FRAMES, FORMATS[plan.pix_fmt], shown) for shown in {UPRIGHT, info.orientation}]
     others: list[KernelSource] = [MASKS]
     others += [PROPAGATION] if config.interval else []
-    layers = [STEM, *(source for form, source in DEPTHWISE.items() if form.pool == 1)]  # pools are of networks of faces
+    layers = [STEM, *DEPTHWISE.values()]
     others += {"torch-fp16": layers, "torch-instances": [INSTANCES]}.get(infer, [])
     begin_compiling([*programs, *(Program(arch, source, FORMATS["yuv420p"]) for source in others)])

@@ -56,7 +56,7 @@ NAMES = {
 }
 IDS = [
     *("frames", "masks", "propagation", "clips"),
-    *("depthwise-{}-{}-{}-{}".format(*form) for form in DEPTHWISE),
+    *("depthwise-{}-{}-{}".format(*form) for form in DEPTHWISE),
     *("separable-{}-{}-{}".format(*form) for form in SEPARABLE),
     "stem",
     "instances",
@@ -183,7 +183,6 @@ def test_the_package_is_built_with_what_usual_runs_ask_for(built: Path, monkeypa
             info = SimpleNamespace(orientation=shown)
             first_run.begin_kernels(plan, info, Config(interval=4), 0)  # type: ignore[arg-type]
     assert set(build_kernels.programs("90")) >= set(asked)
-    # Networks of faces ask for these.
-    later = {*SEPARABLE.values(), *(source for form, source in DEPTHWISE.items() if form.pool > 1)}
+    later = set(SEPARABLE.values())  # networks of faces ask for these
     assert {program.source for program in asked} == set(NAMES) - {CLIPS} - later
     assert {program.source for program in build_kernels.programs("90")} >= later

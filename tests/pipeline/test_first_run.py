@@ -35,7 +35,7 @@ def test_the_programs_of_a_run(interval: int, monkeypatch: pytest.MonkeyPatch) -
     assert {program.orientation.turns for program in frames} == {0, video_info(rotation=90).orientation.turns}
     assert {program.layout for program in frames} == {FORMATS["yuv444p"]}
     others = {program.source for program in begun} - {FRAMES}
-    layers = {STEM} | {source for form, source in DEPTHWISE.items() if form.pool == 1}
+    layers = {STEM, *DEPTHWISE.values()}
     assert others == {MASKS} | layers | ({PROPAGATION} if interval else set())
 
 

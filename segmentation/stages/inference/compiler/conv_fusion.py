@@ -101,8 +101,8 @@ def fuse(net: GraphModule) -> None:
         _replace_stem,
         _reorder_input,
         _drop_mean,
+        _replace_separable,
         _replace_depthwise,
-        _join_separable,
         _clip_when_read,
         _replace_relu,
         _replace_sum,
@@ -168,36 +168,43 @@ def _drop_mean(net: GraphModule, node: Node) -> None:
             net.graph.erase_node(node)
 
 
-def _replace_depthwise(net: GraphModule, node: Node) -> None:
-    """Replaces a convolution of each channel by itself, the bounds and the pool behind it, if any, by our kernel."""
+def _replace_separable(net: GraphModule, node: Node) -> None:
+    """Replaces a convolution of each channel, that of 1x1 before it, and the bounds and pool behind it, if any."""
     found = convolution(net, node)
     if found is None or not _is_depthwise(*found):
         return
     how, weight = found
-    form = LayerForm(weight.shape[-1], how.stride[0], how.dilation[0])
+    point = _only_read_here(net, how.x)
+    if point is None or not is_product(*point) or (_form(how, weight), how.padding[0]) != (LayerForm(3, 1, 1), 1):
+        return
     bounds = _bounds(_only_user(node))
     clipped = _only_user(node) if bounds else node
-    pooled = form._replace(pool=2)
-    last = _only_user(clipped) if pooled in DEPTHWISE and _halves(_only_user(clipped)) else clipped
-    taps, bias = _parameters(net, node, taps_of(weight), how.bias)
-    given = how.x, taps, bias, form if last is clipped else pooled, how.padding[0], bounds or UNBOUNDED
-    _replace(net, last, depthwise, given, clipped, node)
+    pooled = _only_user(clipped) if _halves(_only_user(clipped)) else clipped
+    form = SeparableForm(point[1].shape[1], len(weight), 1 if pooled is clipped else 2)
+    if form in SEPARABLE:
+        with net.graph.inserting_before(how.x):
+            zeros = weight.new_zeros(len(weight))
+            point_bias = point[0].bias or add_constant(net, f"{how.x.name}_no_bias", zeros)
+        taps, bias = _parameters(net, node, taps_of(weight), how.bias)
+        given = point[0].x, point[0].weight, point_bias, taps, bias, form, bounds or UNBOUNDED
+        _replace(net, pooled, separable, given, clipped, node, how.x)
 
 
-def _join_separable(net: GraphModule, node: Node) -> None:
-    """Puts a convolution of 1x1 and the kernel of each channel by itself that alone reads it into one kernel."""
-    if node.target is not depthwise:
-        return
-    x, taps, bias, depth, padding, bounds = node.args
-    found = _only_read_here(net, x)
-    if found is None or not is_product(*found) or (*depth[:3], padding) != (3, 1, 1, 1):
+def _replace_depthwise(net: GraphModule, node: Node) -> None:
+    """Replaces a convolution of each channel by itself, and the bounds behind it, if any, by our kernel."""
+    found = convolution(net, node)
+    if found is None or not _is_depthwise(*found):
         return
     how, weight = found
-    form = SeparableForm(weight.shape[1], len(weight), depth.pool)
-    if form in SEPARABLE:
-        with net.graph.inserting_before(node):
-            point_bias = how.bias or add_constant(net, f"{x.name}_no_bias", weight.new_zeros(len(weight)))
-        _replace(net, node, separable, (how.x, how.weight, point_bias, taps, bias, form, bounds), x)
+    bounds = _bounds(_only_user(node))
+    last = _only_user(node) if bounds else node
+    taps, bias = _parameters(net, node, taps_of(weight), how.bias)
+    given = how.x, taps, bias, _form(how, weight), how.padding[0], bounds or UNBOUNDED
+    _replace(net, last, depthwise, given, node)
+
+
+def _form(how: Convolution, weight: torch.Tensor) -> LayerForm:
+    return LayerForm(weight.shape[-1], how.stride[0], how.dilation[0])
 
 
 def _parameters(net: GraphModule, node: Node, taps: torch.Tensor, bias: Node | None) -> tuple[Node, Node]:
@@ -331,7 +338,7 @@ def _is_depthwise(how: Convolution, weight: torch.Tensor) -> bool:
         and count % EIGHT == 0
         and not isinstance(how.padding, str)
         and all(pair[0] == pair[-1] for pair in ((height, width), how.stride, how.padding, how.dilation))
-        and LayerForm(height, how.stride[0], how.dilation[0]) in DEPTHWISE
+        and _form(how, weight) in DEPTHWISE
     )
 
 

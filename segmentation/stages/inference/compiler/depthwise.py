@@ -31,7 +31,6 @@ def depthwise(
 ) -> torch.Tensor:
     """Returns the convolution of x (N, C, H, W), float16, brought within `bounds`, channels last.
 
-    With `form.pool` it is the highest of each square of so many rows and columns; those that fill none are left out.
     Values of x above `limit` count as `limit`. `taps` are those of `taps_of`, `bias` is (C,), both float16. C is a
     multiple of `EIGHT`, `form` a key of `DEPTHWISE`. Sums are in FP32.
     """
@@ -51,10 +50,10 @@ def launched(
     """Queues the kernel; see `depthwise`."""
     count, channels, height, width = x.shape
     reach = form.dilation * (form.side - 1) + 1 - 2 * padding
-    rows, columns = (((size - reach) // form.stride + 1) // form.pool for size in (height, width))
+    rows, columns = ((size - reach) // form.stride + 1 for size in (height, width))
     given = x.permute(0, 2, 3, 1).contiguous()  # no copy of what is channels last already
     out = torch.empty((count, rows, columns, channels), dtype=x.dtype, device=x.device)
-    size = (channels // EIGHT * -(-columns * form.pool // WIDE), rows, count)
+    size = (channels // EIGHT * -(-columns // WIDE), rows, count)
     shape = channels, width, height, columns, rows, padding
     kernels("depthwise", size, given, taps, bias, out, *shape, *map(np.float32, (*bounds, limit)))
     return out.permute(0, 3, 1, 2)

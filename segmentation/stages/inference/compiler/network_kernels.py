@@ -7,12 +7,11 @@ from segmentation.gpu.kernels import KernelSource
 
 
 class LayerForm(NamedTuple):
-    """The form of a convolution of each channel by itself, and of the squares of which the highest place is kept."""
+    """The form of a convolution of each channel by itself."""
 
     side: int
     stride: int
     dilation: int
-    pool: int = 1
 
 
 EIGHT, WIDE = 8, 4  # channels, 16 bytes, and places beside each other that a thread makes
@@ -22,7 +21,6 @@ _FORMS = (
     LayerForm(3, 1, 2),
     LayerForm(5, 1, 1),
     LayerForm(5, 2, 1),
-    LayerForm(3, 1, 1, pool=2),
 )
 _HALF = "stages/inference/compiler/half.cu"
 

@@ -94,10 +94,12 @@ def _luma(level: Luma) -> Luma:
 
 def is_cut(before: Sequence[Luma], behind: Sequence[Luma]) -> bool:
     """Returns whether a new shot begins between these successive lumas, of which there are up to `NEAR` a side."""
-    across = min((_change(one, other) for one, other in product(before, behind)), default=0.0)
-    if across <= CUT:
-        return False
-    return across > _STEADY * max((_change(*pair) for side in (before, behind) for pair in pairwise(side)), default=0.0)
+    across = 1.0
+    for one, other in product(reversed(before), behind):
+        across = min(across, _change(one, other))
+        if across <= CUT:  # as between most neighbours, so that the others need not be compared
+            return False
+    return bool(before) and across > _STEADY * max((_change(*pair) for side in (before, behind) for pair in pairwise(side)), default=0.0)
 
 
 def _change(one: Luma, other: Luma) -> float:

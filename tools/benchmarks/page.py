@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -29,6 +29,7 @@ from av.video.stream import VideoStream
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # the tools are programs, not a package
 
 from circumstances import ROOT, circumstances
+from cpu_time import cpu_seconds
 
 from segmentation import Segmenter
 from segmentation.media.pictures.still import gray_png, read_still
@@ -100,21 +101,25 @@ def _end(limit: str) -> bytes:
 
 
 def seconds_of(calls: dict[str, Callable[[], object]], repeats: int) -> dict[str, dict[str, float]]:
-    """Returns the seconds of each call, the calls taking turns."""
-    found: dict[str, list[float]] = {name: [] for name in calls}
+    """Returns the seconds of each call, the calls taking turns, and those of CPU time, with all processes."""
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
     for repeat in range(WARM_UP + repeats):
         for name, call in calls.items():
-            begin = time.perf_counter()
+            before, begin = cpu_seconds(), time.perf_counter()
             call()
+            seconds = time.perf_counter() - begin
             if repeat >= WARM_UP:
-                found[name].append(time.perf_counter() - begin)
+                found[name].append((seconds, cpu_seconds() - before))
+    return {name: _summed_up(*zip(*times, strict=True)) for name, times in found.items()}
+
+
+def _summed_up(seconds: Sequence[float], cpu: Sequence[float]) -> dict[str, float]:
     return {
-        name: {
-            "least": round(min(times), 3),
-            "median": round(statistics.median(times), 3),
-            "p95": round(float(np.percentile(times, 95)), 3),
-        }
-        for name, times in found.items()
+        "least": round(min(seconds), 3),
+        "median": round(statistics.median(seconds), 3),
+        "p95": round(float(np.percentile(seconds, 95)), 3),
+        "cpu_median": round(statistics.median(cpu), 2),
+        "cpu_p95": round(float(np.percentile(cpu, 95)), 2),
     }
 
 

@@ -99,7 +99,9 @@ def is_cut(before: Sequence[Luma], behind: Sequence[Luma]) -> bool:
         across = min(across, _change(one, other))
         if across <= CUT:  # as between most neighbours, so that the others need not be compared
             return False
-    return bool(before) and across > _STEADY * max((_change(*pair) for side in (before, behind) for pair in pairwise(side)), default=0.0)
+    return bool(before) and across > _STEADY * max(
+        (_change(*pair) for side in (before, behind) for pair in pairwise(side)), default=0.0
+    )
 
 
 def _change(one: Luma, other: Luma) -> float:

@@ -56,15 +56,14 @@ class PitchShift:
             if frame.pts is None or not frame.time_base or not frame.samples:
                 continue
             form = frame.format.name, frame.layout.name, frame.sample_rate, frame.time_base
-            if form != self._form:
+            if self._graph is None or form != self._form:
                 yield from self._drained()
                 self._graph, self._form = self._filters(frame), form
             at = frame.pts * frame.time_base
             self._begin = at if self._begin is None else self._begin
             self._end = at + Fraction(frame.samples, frame.sample_rate)
-            assert self._graph is not None
             self._graph.push(frame)
-            yield from self._encoded()
+            yield from self._encoded(self._graph, self._begin)
 
     def rest(self) -> Iterator[Packet[Stream]]:
         """Yields the rest of the stream, once."""
@@ -72,14 +71,14 @@ class PitchShift:
         if self._begin is not None:
             missing = round((self._end - self._begin) * self._rate) - self._made
             if missing > 0:  # what the filters keep, less than a tenth of a second
-                yield from self._encode(_silence(missing, self._layout, self._rate))
+                yield from self._encode(_silence(missing, self._layout, self._rate), self._begin)
             yield from self.stream.encode(None)
         self._begin = None
 
     def _drained(self) -> Iterator[Packet[Stream]]:
-        if self._graph is not None:
+        if self._graph is not None and self._begin is not None:
             self._graph.push(None)
-            yield from self._encoded()
+            yield from self._encoded(self._graph, self._begin)
         self._graph = None
 
     def _filters(self, frame: AudioFrame) -> Graph:
@@ -104,19 +103,17 @@ class PitchShift:
         graph.link_nodes(*chain, graph.add("abuffersink")).configure()
         return graph
 
-    def _encoded(self) -> Iterator[Packet[Stream]]:
-        assert self._graph is not None
+    def _encoded(self, graph: Graph, begin: Fraction) -> Iterator[Packet[Stream]]:
         while True:
             try:
-                frame = self._graph.pull()
+                frame = graph.pull()
             except (BlockingIOError, EOFError, av.error.EOFError):
                 return
             assert isinstance(frame, AudioFrame)
-            yield from self._encode(frame)
+            yield from self._encode(frame, begin)
 
-    def _encode(self, frame: AudioFrame) -> Iterator[Packet[Stream]]:
-        assert self._begin is not None
-        frame.pts = round(self._begin * self._rate) + self._made
+    def _encode(self, frame: AudioFrame, begin: Fraction) -> Iterator[Packet[Stream]]:
+        frame.pts = round(begin * self._rate) + self._made
         frame.time_base = Fraction(1, self._rate)
         self._made += frame.samples
         yield from self.stream.encode(frame)

@@ -85,7 +85,7 @@ class NativeSession:
         self._library = native.library()
         reason = ctypes.create_string_buffer(256)
         with capture_unsafe():
-            self._handle: int | None = self._library.nd_create(byref(settings), reason, len(reason))
+            self._handle: int = self._library.nd_create(byref(settings), reason, len(reason))
         if not self._handle:
             raise _fault(stream_format.codec, reason.value.decode())
         # A session that nobody closes goes with its last reference. A process that ends needs none of it.
@@ -99,7 +99,6 @@ class NativeSession:
         Raises `StreamChanges` where the pictures get another size, `InputError` if NVDEC can't decode the stream, or a
         `DeviceError`.
         """
-        assert self._handle is not None
         result, count = self._result, packets.count - at
         with nullcontext() if self._begun else capture_unsafe():
             outcome = self._library.nd_decode(
@@ -121,7 +120,7 @@ class NativeSession:
 
     def close(self) -> None:
         """Destroys the session. What it has queued is over then."""
-        self._handle = None
+        self._handle = 0
         self._destroyed()
 
 

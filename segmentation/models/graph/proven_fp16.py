@@ -9,13 +9,13 @@ from segmentation.models.model import Model
 
 # SHA-256 of the file, and the sizes (height, width) of its input.
 PROVEN = {
-    "e4171f6791b1118823620dcc1728010fb70e2c77457b70e59eea06c896781d58": (  # person
+    "9673c12d6a6d42e963ba7733710cb101c09982cf77589a89f92fe4c39a928d99": (  # person
         *((192, 336), (224, 288), (256, 256), (288, 224), (336, 192)),
     ),
-    "ec8e068b6f05f6bcdc7fdb01d13c75478ece4b38b6121e5ba0b84b4b531f8fcc": (  # person-hq
+    "39e02c5c14782757eee1efc5c98572e0c91a3bda4e625354ea98d8c6b808201e": (  # person-hq
         *((272, 480), (320, 416), (368, 368), (416, 320), (480, 272)),
     ),
-    "e6e30e1ede7bb962dd607b69c286810e0637f604e86854c5a5f2861fd75e3e14": (  # person-best
+    "a3ab755e3a0224c0f1acb4fae95173fa5aaff30f8ef8d6b3f90ce0f14531c13b": (  # person-best
         *((272, 480), (320, 416), (368, 368), (416, 320), (480, 272)),
     ),
 }

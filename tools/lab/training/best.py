@@ -2,8 +2,8 @@
 
     python tools/lab/training/best.py
 
-Each node that depends on the picture is there twice, once for the mirrored one, up to the logits, of which the rest of
-the graph takes the mean.
+Each node that depends on the picture is there twice, once for the mirrored one, up to the logits. The probability is
+that of their mean.
 """
 
 from pathlib import Path
@@ -16,7 +16,6 @@ MODELS = Path(__file__).resolve().parents[3] / "segmentation" / "models"
 SOURCE, TARGET = MODELS / "person-hq.onnx", MODELS / "person-best.onnx"
 TWIN = "/mirrored"  # ends the names of what sees the mirrored picture
 _FLIP = {"first": -1, "last": -(2**31), "axis": 3, "step": -1}  # of Slice: each row from its end to its begin
-_REST = "Resize", "Sigmoid"  # of the logits, at the end of the source
 
 
 def best(source: onnx.ModelProto) -> onnx.ModelProto:
@@ -25,10 +24,10 @@ def best(source: onnx.ModelProto) -> onnx.ModelProto:
     made.CopyFrom(source)
     graph = made.graph
     nodes = list(graph.node)
-    rest = [nodes.pop() for _ in _REST][::-1]
-    assert tuple(node.op_type for node in rest) == _REST
+    probability = nodes.pop()
+    assert probability.op_type == "Sigmoid"
     graph.initializer.extend(numpy_helper.from_array(np.array([value]), name) for name, value in _FLIP.items())
-    picture, logits = graph.input[0].name, rest[0].input[0]
+    picture, logits = graph.input[0].name, probability.input[0]
     twins, seen = [_mirror(picture, picture + TWIN)], {picture}
     for node in nodes:
         if seen.intersection(node.input):
@@ -39,9 +38,9 @@ def best(source: onnx.ModelProto) -> onnx.ModelProto:
         helper.make_node("Concat", [logits, "turned"], ["both"], "/both/Concat", axis=1),
         helper.make_node("ReduceMean", ["both"], ["mean"], "/mean/ReduceMean", axes=[1], keepdims=1),
     ]
-    rest[0].input[0] = "mean"
+    probability.input[0] = "mean"
     del graph.node[:]
-    graph.node.extend([*nodes, *twins, *mean, *rest])
+    graph.node.extend([*nodes, *twins, *mean, probability])
     meaning = {entry.key: entry.value for entry in made.metadata_props}
     meaning["description"] = meaning["description"].replace(SOURCE.stem, TARGET.stem)
     helper.set_model_props(made, meaning)

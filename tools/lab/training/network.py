@@ -16,8 +16,15 @@ MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)  # of the encoder: RGB in -1..1
 # Expansion, channels and stride of MobileNetV2's blocks; the output stays at 1/16 of the input's size.
 BLOCKS = [(1, 16, 1), (6, 24, 2), (6, 24, 1), (6, 32, 2), *[(6, 32, 1)] * 2, (6, 64, 2), *[(6, 64, 1)] * 3]
 BLOCKS += [*[(6, 96, 1)] * 3, *[(6, 160, 1)] * 3, (6, 320, 1)]
-HALF, QUARTER, EIGHTH = 0, 2, 5  # the last blocks at 1/2, 1/4 and 1/8 of the size
+HALF, QUARTER, EIGHTH, MIDDLE = 0, 2, 5, 12  # the last blocks at 1/2, 1/4 and 1/8 of the size, one at 1/16
 DILATED = 14  # blocks from here on look twice as far
+STRIDE = 16  # of the encoder's last maps
+CLASSES, BACKGROUND, PERSON = 21, 0, 15  # the teacher's, and two of them
+# Taken from the logits where the teacher is sure of an animal or a thing, and where it is sure that nobody is within
+# reach; less where it is less sure.
+VETO = 4.0
+REACH = 7  # places to a side, of 16 pixels
+SEEN = 0.2  # says the teacher of a person, at least, where somebody may be
 
 Skips = tuple[Tensor, Tensor, Tensor]  # the encoder's maps of 1/8, 1/4 and 1/2 of the size
 
@@ -27,14 +34,15 @@ class Size:
     """What tells one network from another."""
 
     widths: tuple[int, int, int, int]  # the decoder's channels at 1/16, 1/8, 1/4 and 1/2
+    deeper: int  # at how many of these sizes, from 1/16 on, it looks around once more
     shapes: tuple[tuple[int, int], ...]  # heights and widths that it is trained for; the first is the default
     early: float = 1.0  # of their sides, in the first part of the training: smaller pictures take less time
 
 
 SIZES = {
-    "person": Size((96, 48, 32, 16), ((192, 336), (224, 288), (256, 256), (288, 224), (336, 192))),
+    "person": Size((128, 64, 32, 16), 1, ((192, 336), (224, 288), (256, 256), (288, 224), (336, 192))),
     # For those who have a GPU or patience.
-    "person-hq": Size((128, 64, 48, 16), ((272, 480), (320, 416), (368, 368), (416, 320), (480, 272)), early=0.7),
+    "person-hq": Size((192, 64, 48, 16), 2, ((272, 480), (320, 416), (368, 368), (416, 320), (480, 272)), early=0.7),
 }
 
 
@@ -62,6 +70,17 @@ class Join(nn.Module):
         return self.merge(F.relu(F.interpolate(self.coarse(x), scale_factor=2.0, mode="nearest") + self.fine(skip)))
 
 
+class Residual(nn.Module):
+    """A map, plus what a further convolution finds in it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layer = conv(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.layer(x)
+
+
 class Network(nn.Module):
     """RGB (N, 3, H, W), normalised by `MEAN` and `STD`, to logits (N, 1, H, W). H and W are multiples of 16."""
 
@@ -73,20 +92,48 @@ class Network(nn.Module):
         self.near, self.whole = conv(width, deep, 1, relu=False), nn.Conv2d(width, deep, 1)
         self.around = conv(deep, deep, 5, groups=deep)
         self.joins = nn.ModuleList(map(Join, (deep, *rest), fine, rest))
+        self.deeper = nn.ModuleList(
+            Residual(width) if i < size.deeper else nn.Identity() for i, width in enumerate(size.widths)
+        )
         self.logits = nn.Conv2d(rest[-1], 1, 1)
+        taken, person = torch.full((1, CLASSES + 1, 1, 1), -VETO), torch.zeros(1, CLASSES, 1, 1)
+        taken[0, [BACKGROUND, PERSON]], person[0, PERSON] = 0, 1
+        constants = {
+            "taken": taken,
+            "person": person,
+            "unseen": torch.full((1, 1, 1, 1), -1 / SEEN),
+            "one": torch.ones(1),
+        }
+        for name, value in constants.items():
+            self.register_buffer(name, value, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.decoded(*self.encoder(x))
+        x, skips, classes = self.encoder(x)
+        return self.decoded(x, skips) + self.veto(classes)
 
     def decoded(self, x: Tensor, skips: Skips) -> Tensor:
         """Logits (N, 1, H, W) of what the encoder finds."""
         x = self.around(F.relu(self.near(x) + self.whole(F.adaptive_avg_pool2d(x, 1))))
-        for join, skip in zip(self.joins, skips, strict=True):
-            x = join(x, skip)
-        # ONNX Runtime computes a convolution, and what follows it, for 16 channels at a time. A mean over the only
-        # channel leaves the 15 empty ones behind: on a CPU what follows then takes a fifth of the time.
-        x = self.logits(x).mean(1, keepdim=True)
-        return F.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=False)
+        first, *rest = self.deeper
+        x = first(x)
+        for join, skip, deeper in zip(self.joins, skips, rest, strict=True):
+            x = deeper(join(x, skip))
+        return enlarged(self.logits(x), 2)
+
+    def veto(self, classes: Tensor) -> Tensor:
+        """What is added to the logits, (N, 1, H, W), at most 0, by the teacher's `classes` (N, 21, H / 16, W / 16)."""
+        shares = classes.softmax(1)
+        near = F.max_pool2d(F.conv2d(shares, self.person), REACH, 1, REACH // 2)
+        nobody = F.relu(F.conv2d(near, self.unseen, self.one))  # 1 - near / SEEN, as a convolution
+        return enlarged(F.conv2d(torch.cat([shares, nobody], 1), self.taken), STRIDE)
+
+
+def enlarged(x: Tensor, scale: float) -> Tensor:
+    """A map of one channel, bilinearly."""
+    # ONNX Runtime computes a convolution, and what follows it, for 16 channels at a time. A mean over the only
+    # channel leaves the 15 empty ones behind: on a CPU what follows then takes a fifth of the time.
+    x = x.mean(1, keepdim=True)
+    return F.interpolate(x, scale_factor=float(scale), mode="bilinear", align_corners=False)
 
 
 class DeepLab(nn.Module):
@@ -95,7 +142,8 @@ class DeepLab(nn.Module):
     `weights` are those of its convolutions, see `teacher_weights`; normalisation is folded into them.
     """
 
-    channels = 256 + BLOCKS[-1][1], BLOCKS[EIGHTH][1], BLOCKS[QUARTER][1], BLOCKS[HALF][1]  # at 1/16, 1/8, 1/4, 1/2
+    # Of the maps at 1/16, 1/8, 1/4 and 1/2. At 1/8 and 1/4 they are the ones that the next block widens.
+    channels = 256 + BLOCKS[-1][1] + BLOCKS[MIDDLE][1], 6 * BLOCKS[EIGHTH][1], 6 * BLOCKS[QUARTER][1], BLOCKS[HALF][1]
 
     def __init__(self, weights: list[tuple[np.ndarray, np.ndarray]]) -> None:
         super().__init__()
@@ -109,23 +157,27 @@ class DeepLab(nn.Module):
         self.of_near = as_layer(weight[:, means:], None)
         self.requires_grad_(False)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Skips]:
-        maps = self.maps(x)
-        return torch.cat([self.both(maps[-1]), maps[-1]], 1), (maps[EIGHTH], maps[QUARTER], maps[HALF])
+    def forward(self, x: Tensor) -> tuple[Tensor, Skips, Tensor]:
+        """Also logits (N, 21, H / 16, W / 16) of Pascal VOC's classes."""
+        maps, widened = self.maps(x)
+        both = self.both(maps[-1])
+        skips = widened[EIGHTH + 1], widened[QUARTER + 1], maps[HALF]
+        return torch.cat([both, maps[-1], maps[MIDDLE]], 1), skips, self.classes(both)
 
     def named(self, x: Tensor) -> Tensor:
         """Logits (N, 21, H / 16, W / 16) of Pascal VOC's classes."""
-        return self.classes(self.both(self.maps(x)[-1]))
+        return self(x)[-1]
 
-    def maps(self, x: Tensor) -> list[Tensor]:
-        """Each block's result: widen, look around in each channel, narrow."""
-        found = []
+    def maps(self, x: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Each block's result, and what it looks at: widen, look around in each channel, narrow."""
+        found, widened = [], []
         layers = iter(self.layers)
         x = F.relu6(strided(next(layers), x, 2))
         for number, (expansion, channels, stride) in enumerate(BLOCKS):
             before = x
             if expansion > 1:
                 x = F.relu6(next(layers)(x))
+            widened.append(x)
             depthwise = next(layers)
             if number >= DILATED:
                 depthwise.dilation = depthwise.padding = (2, 2)
@@ -133,7 +185,7 @@ class DeepLab(nn.Module):
             if stride == 1 and depthwise.in_channels == 6 * channels:
                 x = x + before
             found.append(x)
-        return found
+        return found, widened
 
     def both(self, x: Tensor) -> Tensor:
         """Each place of the last block's map together with the mean of all."""
@@ -180,7 +232,7 @@ def teacher_weights(path: Path) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 class Exported(nn.Module):
-    """What ends up in the file: probabilities instead of logits. `put_veto` adds the teacher's veto to the file."""
+    """What ends up in the file: probabilities instead of logits."""
 
     def __init__(self, network: Network) -> None:
         super().__init__()

@@ -19,7 +19,6 @@ def main() -> None:
     parser.add_argument("--network", choices=NETWORKS, default="person")
     parser.add_argument("--steps", type=int, default=14_000)
     parser.add_argument("--seconds", type=float, help="instead of --steps")
-    parser.add_argument("--start", type=Path, help="a network of the same architecture to begin with")
     parser.add_argument("--resume", type=Path, help="where the training is kept, and goes on from if the file is there")
     parser.add_argument("--piece", type=float, help="stop after so many seconds, to be resumed")
     parser.add_argument("--batch", type=int, default=64)

@@ -15,18 +15,17 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from augment import Pictures
+from compact import compact
 from data import CERTAIN, DOUBT, group, read
-from network import MEAN, SIZES, STD, DeepLab, Exported, Network, Size, teacher_weights
+from network import MEAN, PERSON, SIZES, STD, DeepLab, Exported, Network, Size, teacher_weights
 from split import split
 from torch import Tensor, nn
-from veto import PERSON, put_veto
 
 HERE = Path(__file__).parent
 SHAPE_SHARES = (0.46, 0.16, 0.16, 0.1, 0.12)  # how often a batch has each of the network's shapes
 WARM_UP = 0.03  # part of the training in which the learning rate rises
 EARLY = 0.65  # part of it in which pictures may be smaller, see `network.Size`
-AVERAGED = 0.998  # of the weights at each step
-CALIBRATION = 12  # batches on which normalisation is measured, see `start_from`
+AVERAGED = 0.999  # of the weights at each step
 
 
 def normalised(rgb: Tensor) -> Tensor:
@@ -86,9 +85,6 @@ def trained(
     pictures = Pictures([row for row in rows if row["train"]], device, options.seed, things)
     watched = [row for row in rows if not row["train"] and row["checked"]][:: options.watch]
     network = Network(size, deeplab).to(device).to(memory_format=torch.channels_last)
-    if options.start:
-        batches = (pictures.batch(options.batch, *size.shapes[0])[0] for _ in range(CALIBRATION))
-        start_from(options.start, network, [normalised(rgb) for rgb in batches])
     averaged = copy.deepcopy(network)
     learning = [p for p in network.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(learning, lr=options.rate, weight_decay=0.02, fused=device.type == "cuda")
@@ -146,55 +142,6 @@ def trained(
     return averaged.cpu().float().eval(), about
 
 
-@torch.no_grad()
-def start_from(path: Path, network: Network, batches: list[Tensor]) -> None:
-    """Gives a network the decoder of an ONNX file, into whose convolutions normalisation is folded.
-
-    Normalisation gets the means and deviations that it sees on `batches`, and takes them back: the network's results
-    are those of the file.
-    """
-    import onnx
-
-    graph = onnx.load(path).graph
-    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
-    found = [node.input for node in graph.node if node.op_type == "Conv"]
-    layers = [network.near, network.whole, network.around]
-    layers += [layer for join in network.joins for layer in (join.coarse, join.fine, join.merge)] + [network.logits]
-    normal: list[nn.BatchNorm2d] = []
-    seen: dict[nn.BatchNorm2d, list[tuple[Tensor, Tensor]]] = {}
-    for layer, names in zip(layers, found[-len(layers) :], strict=True):
-        weight, bias = (torch.from_numpy(constants[name].copy()) for name in names[1:3])
-        if isinstance(layer, nn.Conv2d):
-            layer.weight.copy_(weight)
-            layer.bias.copy_(bias)  # type: ignore[union-attr]
-            continue
-        layer[0].weight.copy_(weight)
-        layer[1].running_mean.zero_()
-        layer[1].running_var.fill_(1 - layer[1].eps)
-        layer[1].weight.fill_(1)
-        layer[1].bias.copy_(bias)
-        normal.append(layer[1])
-    hooks = [
-        layer.register_forward_pre_hook(
-            lambda layer, given: seen.setdefault(layer, []).append(
-                (given[0].mean((0, 2, 3)), given[0].square().mean((0, 2, 3)))
-            )
-        )
-        for layer in normal
-    ]
-    network.eval()
-    for batch in batches:
-        network(batch)
-    for hook in hooks:
-        hook.remove()
-    for layer in normal:
-        mean, square = (torch.stack(values).mean(0) for values in zip(*seen[layer], strict=True))
-        layer.running_mean.copy_(mean)  # type: ignore[union-attr]
-        layer.running_var.copy_(square - mean**2)  # type: ignore[union-attr]
-        layer.weight.copy_((layer.running_var + layer.eps).sqrt())  # type: ignore[operator]
-        layer.bias += mean
-
-
 def _values(network: nn.Module) -> list[Tensor]:
     """All numbers of a network but the counts of batches, which nothing uses."""
     return [value for value in (*network.parameters(), *network.buffers()) if value.is_floating_point()]
@@ -228,8 +175,7 @@ def export(network: Network, size: Size, name: str, target: Path) -> None:
         "author": "segmentation contributors", "description": f"{name}: probability that a pixel shows a person",
     }  # fmt: skip
     onnx.helper.set_model_props(graph, meaning)
-    classes = network.encoder.classes
-    put_veto(graph, classes.weight.numpy(), classes.bias.numpy())
+    compact(graph)
     onnx.checker.check_model(graph, full_check=True)
     onnx.save(graph, target)
 

@@ -17,6 +17,7 @@ from segmentation.stages.inference.compiler.fx_nodes import CLIPS, CONVERSION, C
 
 _HARDTANH, _ = CLIPS
 _NEAREST, _BILINEAR = torch.ops.aten.upsample_nearest2d.vec, torch.ops.aten.upsample_bilinear2d.vec
+_GREATEST = torch.ops.aten.max_pool2d.default
 _DTYPES = {1: torch.float32, 10: torch.float16}  # by ONNX's numbers
 _BEFORE_ALL = -(2**31)  # end of a slice that goes back to the begin of any axis
 _DEFAULTS = None, [1, 1], [0, 0], [1, 1], 1  # bias, stride, padding, dilation and groups of `CONVOLUTION`
@@ -129,6 +130,15 @@ class _Translation:
     def pool(self, inputs: Sequence[str], attributes: _Attributes) -> _Call:
         return MEAN, (self._node(inputs[0]), [2, 3], True)
 
+    def greatest(self, inputs: Sequence[str], attributes: _Attributes) -> _Call:
+        top, left, bottom, right = attributes.get("pads", [0, 0, 0, 0])
+        if attributes.get("auto_pad", b"NOTSET") != b"NOTSET" or (top, left) != (bottom, right):
+            raise _UnknownError("pads")
+        if attributes.get("ceil_mode", 0) or attributes.get("dilations", [1, 1]) != [1, 1]:
+            raise _UnknownError("places")
+        strides = attributes.get("strides", [1, 1])
+        return _GREATEST, (self._node(inputs[0]), attributes["kernel_shape"], strides, [top, left])
+
     def cast(self, inputs: Sequence[str], attributes: _Attributes) -> _Call:
         if attributes["to"] not in _DTYPES:
             raise _UnknownError("type")
@@ -168,6 +178,7 @@ _OPERATORS: dict[str, Callable[[_Translation, Sequence[str], _Attributes], _Call
     "Concat": _Translation.concatenation,
     "Conv": _Translation.convolution,
     "GlobalAveragePool": _Translation.pool,
+    "MaxPool": _Translation.greatest,
     "ReduceMean": _Translation.mean,
     "Relu": _Translation.relu,
     "Resize": _Translation.resize,

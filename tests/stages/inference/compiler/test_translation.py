@@ -66,6 +66,7 @@ KNOWN = {
         node("Concat", "a", "b", axis=1),
     ],
     "mirrored": [node("Slice", "x", "back", "begin", "rows", "back", to="a"), node("Relu", "a")],
+    "greatest": [node("MaxPool", "x", kernel_shape=[3, 5], pads=[1, 2, 1, 2], strides=[1, 1])],
     "shares": [node("Softmax", "x", axis=1)],
     "ends": [
         node("Relu", "x", to="a"),

@@ -37,12 +37,15 @@ class OpenVideo(Closing):
             self.close()
             self._pix_fmt = pix_fmt
         ahead = [(ticks, i) for i, one in enumerate(self._decoders) if (ticks := one.ahead(time, before)) is not None]
-        if not ahead and len(self._decoders) < self._places:
+        behind = [i for i, one in enumerate(self._decoders) if one.begins_after(time, before)]
+        if not ahead and not behind and len(self._decoders) < self._places:
             decoder = KeptOpenDecoder(self.info, pix_fmt)
         else:
-            decoder = self._decoders.pop(min(ahead)[1] if ahead else 0)
+            decoder = self._decoders.pop(min(ahead)[1] if ahead else [*behind, 0][0])
+        for other in self._decoders:
+            other.keep(before + 1 + after)
         self._decoders.append(decoder)
-        return decoder.around(time, before, after)
+        return decoder.around(time, before, after, back=bool(behind))
 
     def close(self) -> None:
         for decoder in self._decoders:

@@ -19,7 +19,7 @@ from segmentation.options.config import Config
 from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.stages.decode.timestamps import Timeline
 
-_MOST, _BYTES = 12, 64 << 20  # of the frames that are kept, so that a step back need not seek
+_MOST, _BYTES = 12, 64 << 20  # of the frames that are kept; `_MOST` where one steps back, so that few steps seek
 _NEAR = 1  # second, up to which decoding goes on where the container does not name its keyframes
 
 
@@ -49,13 +49,24 @@ class KeptOpenDecoder(PyAVDecoder):
         pts = self._pts(time)
         return max(0, pts - self._recent[-1].pts) if self._goes_on(pts, before) else None
 
-    def around(self, time: Fraction, before: int, after: int) -> Sequence[Frame]:
+    def begins_after(self, time: Fraction, before: int) -> bool:
+        """Returns whether the frames that are kept begin soon after those around `time`, as where one steps back."""
+        missing = self._recent[0].pts - self._pts(time) + before * self._step if self._recent else 0
+        return 0 < missing <= _MOST * self._step
+
+    def keep(self, count: int) -> None:
+        """Frees all kept frames but the last `count`."""
+        self._recent = deque(self._recent, count)
+
+    def around(self, time: Fraction, before: int, after: int, *, back: bool = False) -> Sequence[Frame]:
         """Returns the frame that is shown at `time` seconds, with up to so many frames before and after it.
 
-        Before the first frame that is the first one. Raises `InputError`.
+        Before the first frame that is the first one. With `back`, more frames before it are kept for the next calls.
+        Raises `InputError`.
         """
         pts = self._pts(time)
-        room = min(_MOST, _BYTES // (6 * self.info.width * self.info.height))
+        back = back or (bool(self._recent) and pts < self._recent[-1].pts)
+        room = _MOST if back else min(_MOST, _BYTES // (6 * self.info.width * self.info.height))
         most = max(before + 1 + after, room)
         self._recent = deque(self._recent, most)
         whole_from = pts - (most - after) * self._step

@@ -9,10 +9,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 from segmentation.frames import Array, FrameBatch
 from segmentation.interval.propagation import FrameMask
-from segmentation.options.keywords import Interval
 from segmentation.stages.masks.smoothing import CUT
-
-LONGEST = 8  # frames from key to key, at most, where the picture decides
 
 Luma = TypeVar("Luma")
 
@@ -38,11 +35,6 @@ class Round(Generic[Luma]):
         self.stretches = stretches
         self.before = before
         self.key: Future[Key[Luma]] = Future()
-
-
-def longest_gap(interval: Interval) -> int:
-    """Returns how many frames there are from one key to the next at most."""
-    return LONGEST if interval == "auto" else interval + 1
 
 
 def rounds(

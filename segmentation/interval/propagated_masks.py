@@ -6,12 +6,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from segmentation.flow.threads import StageThreads
 from segmentation.frames import Array, FrameBatch, MaskedBatch, Memory
 from segmentation.frames.live_frames import LiveFrames
-from segmentation.interval.key_frames import Key, Round, Seen, longest_gap, rounds
+from segmentation.interval.auto_interval import Gap, longest_gap, settled
+from segmentation.interval.key_frames import Round, Seen, rounds
 from segmentation.interval.overload import IntervalGovernor, governor
 from segmentation.interval.propagation import Doubt, FrameBetween, FrameMask, HostPropagation, Later, Propagation
 from segmentation.models.model import Model
@@ -23,32 +24,10 @@ from segmentation.stages.mask_source import NetworkMasks, Parts, make_smoothing
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
 
-DISAGREEMENT = 0.12  # of two keys' masks about a frame between them, above which that frame becomes a key
-UNSEEN = 0.03  # the same for the share of that frame that neither key shows
 _GOVERNED = 2  # frames from key to key for which a governed run is made, where it may be any
 _IN_FLIGHT = 4  # frames for each worker that may wait for their keys, but always the frames of one round
 
 T = TypeVar("T")
-Luma = TypeVar("Luma")
-
-
-@dataclass(frozen=True, slots=True)
-class _Gap(Generic[Luma]):
-    """Frames between two keys, perhaps none."""
-
-    first: Key[Luma]
-    frames: list[Seen[Luma]]
-    last: Key[Luma]
-
-    def at(self, frame: Seen[Luma]) -> FrameBetween[Luma]:
-        (begin, found), (end, others) = self.first, self.last
-        share = (end.number - frame.number) / (end.number - begin.number)
-        return FrameBetween(frame.luma, (begin.luma, end.luma), (found, others), share)
-
-    def split(self, place: int, found: FrameMask) -> list[_Gap[Luma]]:
-        """Returns the gaps before and behind the frame at `place`, of which `found` is known now."""
-        key = (self.frames[place], found)
-        return [_Gap(self.first, self.frames[:place], key), _Gap(key, self.frames[place + 1 :], self.last)]
 
 
 @dataclass(kw_only=True)
@@ -119,36 +98,13 @@ class PropagatedMasks(NetworkMasks):
         if round.before is not None:
             known.insert(0, round.before.result())
         stretches = round.stretches[len(round.stretches) + 1 - len(known) :]  # the very first frame has no gap before
-        gaps = [_Gap(a, s[:-1], b) for (a, b), s in zip(pairwise(known), stretches, strict=True)]
+        gaps = [Gap(a, s[:-1], b) for (a, b), s in zip(pairwise(known), stretches, strict=True)]
         if self.interval == "auto":
             for gap in gaps:
-                found |= self._settled(gap)
+                found |= settled(gap, self._in_doubt, self._infer)
         between = {frame.number: gap.at(frame) for gap in gaps for frame in gap.frames}
         numbers = [frame.number for stretch in round.stretches for frame in stretch]
         return [found[number] if number in found else between[number] for number in numbers]
-
-    def _settled(self, gap: _Gap[Any]) -> dict[int, FrameMask]:
-        """Returns what is found in each frame of a gap. Frames in doubt become keys, the one in the middle first."""
-        found: dict[int, FrameMask] = {}
-        gaps = [gap]
-        while gaps:
-            gap = gaps.pop()
-            if not gap.frames:
-                continue
-            middle = len(gap.frames) // 2
-            places = [place for place in range(len(gap.frames)) if place != middle]
-            key = None
-            for several in ([middle], places):
-                results, doubts = self._propagate([gap.at(gap.frames[place]) for place in several], doubt=True)
-                found |= {gap.frames[place].number: one for place, one in zip(several, results, strict=True)}
-                greatest = max(zip(map(_measure, doubts), several, strict=True), default=(0.0, 0))
-                if greatest[0] > 1:
-                    key = greatest[1]
-                    break
-            if key is not None:
-                found |= (inferred := self._infer([gap.frames[key]]))
-                gaps += gap.split(key, inferred[gap.frames[key].number])
-        return found
 
     def _pieces(
         self, parts: Iterable[list[FrameMask | FrameBetween[Any]]]
@@ -204,6 +160,10 @@ class PropagatedMasks(NetworkMasks):
         found, doubts = self._on_account(lambda: self.propagation.propagate(frames, doubt=doubt))
         return found, self._awaited(doubts) if doubt else []
 
+    def _in_doubt(self, frames: list[FrameBetween[Any]]) -> tuple[list[FrameMask], list[Doubt]]:
+        """Returns what is found in each frame, and the doubt about each."""
+        return self._propagate(frames, doubt=True)
+
     def _on_account(self, function: Callable[..., T], *arguments: object) -> T:
         """Calls a part of the propagation. On a GPU nobody else queues work meanwhile, such as a graph's capture."""
         with self.turn.of(self.infer):
@@ -212,11 +172,6 @@ class PropagatedMasks(NetworkMasks):
     def _awaited(self, later: Later[T]) -> list[T]:
         """Waits for numbers from a GPU, on which others queue work meanwhile."""
         return self.clock.call("infer", None, later)
-
-
-def _measure(doubt: Doubt) -> float:
-    """Returns a number above 1 for a doubt with which a frame becomes a key."""
-    return max(doubt.disagreement / DISAGREEMENT, doubt.unseen / UNSEEN)
 
 
 def network_masks(

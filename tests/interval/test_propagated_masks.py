@@ -20,7 +20,8 @@ from videos import Synthetic, pictures
 
 from segmentation import ConfigError, Segmenter, segment
 from segmentation.errors import DeviceMemoryError
-from segmentation.interval.key_frames import LONGEST, Seen, longest_gap, rounds
+from segmentation.interval.auto_interval import LONGEST, longest_gap
+from segmentation.interval.key_frames import Seen, rounds
 from segmentation.interval.propagation import HostPropagation
 from segmentation.stages.inference import onnxruntime
 from segmentation.stages.masks.smoothing import CUT

@@ -10,7 +10,7 @@ import onnxruntime as ort
 
 from segmentation.errors import BackendError, ConfigError
 from segmentation.frames import Memory
-from segmentation.interval.key_frames import longest_gap
+from segmentation.interval.auto_interval import longest_gap
 from segmentation.interval.overload import may_rise
 from segmentation.models.model import Model
 from segmentation.options.config import Config

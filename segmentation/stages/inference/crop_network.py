@@ -44,7 +44,7 @@ class _Crops:
 
 
 class _Copied(NamedTuple):
-    """What the network found in some crops."""
+    """The outputs for some crops, on their way to the host."""
 
     rows: Floats  # (count, numbers of all outputs) float32, once `there` has passed
     there: Event

@@ -14,7 +14,8 @@ from segmentation.errors import LacksEngine, one_line
 from segmentation.gpu.discovery import device_index, enter_context
 from segmentation.options.config import Config
 from segmentation.stages.encode.codec_settings import CODECS, codec_options
-from segmentation.stages.encode.nvenc_support import QUALITY, extras, options
+from segmentation.stages.encode.nvenc_options import QUALITY, options
+from segmentation.stages.encode.nvenc_support import extras
 
 _SIZES = ((1280, 720), (1920, 1080), (3840, 2160), (7680, 4320))
 _FEW = 3  # frames by which a size is tried

@@ -27,7 +27,8 @@ from segmentation.media.video_packet import VideoPacket, pts_of
 from segmentation.options.config import Config
 from segmentation.stages.encode import Encoder
 from segmentation.stages.encode.codec_settings import LiveKeyframes, described_options
-from segmentation.stages.encode.nvenc_support import FULL, extras, nvenc_engine, options
+from segmentation.stages.encode.nvenc_options import options
+from segmentation.stages.encode.nvenc_support import FULL, extras, nvenc_engine
 from segmentation.stages.encode.nvenc_surfaces import SurfaceLayout
 from segmentation.stages.encode.pyav import describe_stream
 

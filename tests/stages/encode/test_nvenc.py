@@ -17,7 +17,7 @@ from segmentation import BackendError, Config
 from segmentation.frames import VideoInfo
 from segmentation.gpu.discovery import GpuInfo
 from segmentation.media.muxer import Muxer
-from segmentation.stages.encode import nvenc_support
+from segmentation.stages.encode import nvenc_options, nvenc_support
 
 CODECS = ("h264", "hevc", "av1")
 MODULES = ("segmentation.stages.encode.nvenc", "segmentation.stages.encode.nvenc_surfaces")
@@ -58,9 +58,9 @@ def test_options_are_those_of_the_real_encoder(codec: Any, quality: int | None, 
     known = {option.name: option for option in (*table.generic, *table.private)}
     low_delay = codec != "av1" and preset == "p1"
     config = Config(codec=codec, quality=quality, preset=preset, encode="nvenc", low_delay=low_delay)
-    for extra in nvenc_support.EXTRAS:
-        chosen = nvenc_support.options(codec, config, extra)
-        for name, value in {**chosen, **nvenc_support.ALWAYS}.items():
+    for extra in nvenc_options.EXTRAS:
+        chosen = nvenc_options.options(codec, config, extra)
+        for name, value in {**chosen, **nvenc_options.ALWAYS}.items():
             choices = [choice.name for choice in known[name].choices]
             if choices and not value.isdigit():
                 assert value in choices, name

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from segmentation.engines.variant import LEAN, Variant, serves
-from segmentation.errors import ConfigError, EngineError
+from segmentation.errors import BackendError, ConfigError, EngineError
 from segmentation.gpu.discovery import GpuInfo, dotted
 from segmentation.models.model import Model
 from segmentation.models.sample_picture import PICTURE
@@ -90,6 +90,13 @@ class EngineSpec:
             raise EngineError(f"{self.model.path}: finds single things, which no engine does here; leave it an .onnx")
 
     @property
+    def at_hand(self) -> GpuInfo:
+        """The GPU at hand, without which the full TensorRT builds nothing. Raises `BackendError` if there is none."""
+        if self.gpu is None:
+            raise BackendError(f"{self.variant}: needs an NVIDIA GPU here")
+        return self.gpu
+
+    @property
     def capability(self) -> tuple[int, int] | None:
         """The compute capability for TensorRT-RTX; `None` is all from 8.0 on, so Turing's 7.5 has to be stated."""
         turing = (7, 5) if self.gpu is not None and self.gpu.capability == (7, 5) else None
@@ -104,8 +111,7 @@ class EngineSpec:
         if self.variant.rtx:
             gpu, capability = "any", dotted(self.capability) if self.capability else "8.0 and newer"
         else:
-            assert self.gpu is not None, "the full TensorRT is chosen only where there is a GPU"
-            gpu, capability = self.gpu.name, dotted(self.gpu.capability)
+            gpu, capability = self.at_hand.name, dotted(self.at_hand.capability)
         fp16 = self.options.precision == "fp16"
         return {
             "recipe": RECIPE,

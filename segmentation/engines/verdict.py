@@ -64,8 +64,7 @@ class VerdictFile:
     """The file with the verdict on one engine, for one GPU and batch size."""
 
     def __init__(self, spec: EngineSpec, batch: int) -> None:
-        assert spec.gpu is not None, "a trial runs the engine"
-        gpu = re.sub(r"[^a-z0-9]+", "-", spec.gpu.name.lower())
+        gpu = re.sub(r"[^a-z0-9]+", "-", spec.at_hand.name.lower())
         self.engine = engine_folder() / spec.file_name
         self.path = self.engine.with_suffix(f".{gpu}-b{batch}{_SUFFIX}")
         self._spec, self._batch = spec, batch

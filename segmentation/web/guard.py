@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from segmentation.sessions.status_server import is_local
@@ -22,7 +23,7 @@ _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' blob:; object-src 'none'; base-uri 'none'; "
     "form-action 'self'; frame-ancestors 'none'",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # with none, the page's own form would come from the origin "null"
     "X-Content-Type-Options": "nosniff",
 }
 
@@ -45,7 +46,7 @@ class Guard:
             await send(message)
 
         refused = self._refused(scope)
-        answer = self._app if refused is None else problem(*refused)
+        answer = self._app if refused is None else _refusal(scope, *refused)
         await answer(scope, receive, send_guarded)
 
     def _refused(self, scope: Scope) -> tuple[HTTPStatus, str] | None:
@@ -65,6 +66,14 @@ class Guard:
                 "the token is needed: as the header Authorization: Bearer TOKEN, or at /login",
             )
         return None
+
+
+def _refusal(scope: Scope, status: HTTPStatus, detail: str) -> Response:
+    """Returns the problem; somebody who opens a page without the token is led to where it is asked for."""
+    opens = scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", "")
+    if status is HTTPStatus.UNAUTHORIZED and opens:
+        return RedirectResponse("/login", HTTPStatus.SEE_OTHER)
+    return problem(status, detail)
 
 
 def _allowed(token: str, headers: Headers) -> bool:

@@ -280,6 +280,31 @@ def test_a_face_is_chosen_and_taken_back(shared: Served, browser: Any) -> None:
     page.close()
 
 
+def test_the_token_is_asked_for_once(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("a token of some length")
+    with Served(tmp_path / "work", "--token-file", tmp_path / "token", "--files", SAMPLE.parent) as served:
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(served.url)
+        assert page.url == f"{served.url}login"
+        page.fill("#token", "another")
+        page.click("text=Log in")
+        page.wait_for_selector("#message:text-is('the token is another')")
+        page.fill("#token", "a token of some length")
+        page.keyboard.press("Enter")
+        page.wait_for_url(served.url)
+        page.select_option("#inputs", f"files/{SAMPLE.name}")
+        shown(page)
+        context.close()
+        plain = browser.new_context(java_script_enabled=False)
+        page = plain.new_page()
+        page.goto(served.url)
+        page.fill("#token", "a token of some length")
+        page.keyboard.press("Enter")
+        page.wait_for_url(served.url)
+        plain.close()
+
+
 @pytest.mark.slow
 def test_regions_are_drawn_timed_and_removed(pair: Path, browser: Any, tmp_path: Path) -> None:
     with Served(tmp_path / "work", "--files", pair.parent) as served:

@@ -18,6 +18,7 @@ from segmentation.sessions.session import Segmenter
 from segmentation.system.access import Access
 from segmentation.system.child_process import ignore_interrupts
 
+_LONGEST = 200  # bytes of an output's name, of the 255 that there may be with what marks it as unfinished
 _Request = tuple[str, str, str, str | None, Options, str | None]
 
 
@@ -52,7 +53,7 @@ def _run(
     config = Config(**options)  # what a killed server has begun is written again
     if target is None:
         folder.mkdir(mode=0o700, exist_ok=True)
-    output = folder / default_output(name, config).name if target is None else Path(target)
+    output = folder / _shortened(default_output(name, config)) if target is None else Path(target)
     remote = is_url(source)
     given = _fetched(source, name) if remote else source
     made = Segmenter(config) if workers is None or remote else Workers(workers, config)
@@ -60,6 +61,11 @@ def _run(
         report = session.run(given, output, progress=lambda done, expected: link.send(("frames", done, expected)))
     link.send(("frames", report.frames, report.frames))  # the last call is a while ago
     return output.name, report.complete
+
+
+def _shortened(output: Path) -> str:
+    """Returns the output's name so short that a file system takes it: an upload's may have any length."""
+    return output.stem.encode()[:_LONGEST].decode(errors="ignore") + output.suffix
 
 
 def _fetched(address: str, name: str) -> BinaryIO:

@@ -70,6 +70,14 @@ def test_a_job_makes_what_the_command_makes(served: Served, tmp_path: Path) -> N
     assert detail(served.ask(f"api/jobs/{id}"))[0] == 404
 
 
+def test_names_of_any_length_have_an_output(served: Served, tmp_path: Path) -> None:
+    long = tmp_path / f"{'é' * 122}.mp4"
+    shutil.copy(SAMPLE, long)
+    job = served.until(served.job({"file": long, "options": SMALL}), "done", "failed")
+    assert job["error"] is None and job["name"] == long.name and job["output"] == f"{'é' * 100}.mp4"
+    assert served.ask(f"api/jobs/{job['id']}/output")[0] == 200
+
+
 @pytest.mark.slow
 def test_jobs_have_workers(tmp_path: Path) -> None:
     with Served(tmp_path / "work", "--workers", "local:2") as served:

@@ -15,7 +15,7 @@ from host_fusion import run_fused_on_the_host  # noqa: E402
 
 from segmentation import Config  # noqa: E402
 from segmentation.models.graph.onnx_graph import prepare  # noqa: E402
-from segmentation.models.model import load_model  # noqa: E402
+from segmentation.models.model import detection_of, load_model  # noqa: E402
 from segmentation.models.sample_picture import picture_inputs  # noqa: E402
 from segmentation.stages.inference.compiler import conv_fusion  # noqa: E402
 from segmentation.stages.inference.compiler.conv_fusion import for_mirrored, fuse, kernel_sources, sum_with_doubled  # noqa: E402
@@ -26,7 +26,6 @@ from segmentation.stages.inference.compiler.onnx_to_torch import convert  # noqa
 from segmentation.stages.inference.compiler.pointwise import pointwise  # noqa: E402
 from segmentation.stages.inference.compiler.recorded import record  # noqa: E402
 from segmentation.stages.inference.instances import fixed_batch  # noqa: E402
-from segmentation.stages.inference.instances.onnx_instances import detection_of  # noqa: E402
 
 SHAPE = 2, 3, 32, 48
 OF_EACH = {"padding": 1, "groups": 16}

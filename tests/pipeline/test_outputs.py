@@ -69,7 +69,7 @@ def test_containers_have_their_own_codecs_and_share_the_layout(tmp_path: Path, c
     assert {name: len(found) for name, found in frames.items()} == dict.fromkeys(frames, done.frames)
     assert {frame.format.name for found in frames.values() for frame in found} == {"yuv420p"}
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert said == [f"{clip}: yuv444p is converted to yuv420p"]
+    assert said.count(f"{clip}: yuv444p is converted to yuv420p") == 1
     segment(clip, tmp_path / "d.mkv", also=[("mask", tmp_path / "e.mkv")], codec="ffv1", **CPU)
     assert {p.pix_fmt for p in pictures(tmp_path / "e.mkv")} == {"yuv444p"}
 

@@ -68,5 +68,5 @@ def test_the_network_stays_the_same() -> None:
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_the_built_in_files_are_small(name: str) -> None:
-    assert BUILT_IN[name].stat().st_size < 4_000_000
+    assert BUILT_IN[name].stat().st_size < 5_500_000
     assert compact(onnx.load(BUILT_IN[name])) == 0  # what can be in bytes is

@@ -31,10 +31,11 @@ Number: TypeAlias = int | Literal["auto"]
 _JOBS_ON_GPU = 4
 CORES_OF_WORKER = 4  # without a GPU, unless the number of workers is given
 _FEWEST = 4  # videos that several processes share
-_OPENING = 0.025  # seconds for a file, in one process on a GPU with that many jobs
-_RATE = 2_600  # frames a second of long files there
-_LONG = 20.0  # seconds of such work, which a second process shortens by more than its start of up to 7
+_OPENING = 0.02  # seconds for a file, in one process on a GPU with that many jobs
+_RATE = 3_200  # frames a second of long files there
+_START = 1.5  # seconds by which several processes begin later than one, at most
 _SHORT = 100  # frames: files so short keep three processes of a GPU busy, longer ones two
+_SAVED = {True: 0.35, False: 0.1}  # part of such work that a second process saves, of short files and of longer ones
 _CORES = 5  # of a process
 _MEMORY = 8_000_000_000  # bytes of a GPU for a process: up to 4.4 GB at 1080p, and as much again for larger pictures
 _MOST_LIVE = 8  # sources of 1080p that one process carries
@@ -76,9 +77,10 @@ class Workload:
         if self.videos < _FEWEST:
             return 1, f"fewer than {_FEWEST} videos in files"
         seconds = self.videos * _OPENING + self.frames / _RATE
-        if seconds < _LONG:
-            return 1, f"some {seconds:.0f} s of work; other processes take up to 7 s to start"
-        each = 1 if self.encoded else 3 if self.frames < self.videos * _SHORT else 2
+        short = self.frames < self.videos * _SHORT
+        if seconds * _SAVED[short] < _START:
+            return 1, f"some {seconds:.0f} s of work; several processes begin {_START:g} s later"
+        each = 1 if self.encoded else 3 if short else 2
         each = min(each, max(1, self.memory // _MEMORY))
         number = max(1, min(self.gpus * each, self.cores // _CORES, self.videos // 2))
         machine = f"{self.gpus} GPUs" if self.gpus > 1 else "one GPU"

@@ -35,7 +35,8 @@ TWO = ONE | {"gpus": 2, "cores": 32}
         # less work than the start of a process would be worth
         (ONE | {"videos": 1, "frames": 1_000_000}, 1),
         (ONE | {"videos": 4, "frames": 9_600}, 1),
-        (ONE | {"videos": 100, "frames": 9_000}, 1),
+        (ONE | {"videos": 60, "frames": 5_400}, 1),
+        (ONE | {"videos": 300, "frames": 9_000}, 3),
         (ONE | {"videos": 4, "frames": 60_000}, 2),
         # no room for another one
         (ONE | {"videos": 25, "frames": 60_000, "encoded": True}, 1),

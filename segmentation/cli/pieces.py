@@ -21,8 +21,8 @@ from segmentation.media.opening.probe import probe
 from segmentation.models.model import load_model
 from segmentation.options.access import access_of
 from segmentation.pipeline.output_paths import check_names, check_output
-from segmentation.scale.folder import PieceFolder
 from segmentation.scale.join import NoPieces, for_pieces, join
+from segmentation.scale.piece_folder import PieceFolder
 from segmentation.scale.plan import plan_video
 from segmentation.scale.span import Span
 from segmentation.scale.worker import PieceSession

@@ -30,9 +30,9 @@ from segmentation.pipeline.report import Report
 from segmentation.pipeline.request import Progress
 from segmentation.pipeline.stream_status import StreamBoard
 from segmentation.scale.dispatcher import Dispatcher, Video
-from segmentation.scale.folder import PieceFolder
 from segmentation.scale.join import Joiner, NoPieces, for_pieces
 from segmentation.scale.local import LocalWorkers
+from segmentation.scale.piece_folder import PieceFolder
 from segmentation.scale.plan import VideoPlan, plan_video
 from segmentation.scale.protocol import Done, Ended, PieceTask, RunTask, WorkerPool
 from segmentation.scale.storage import StorageLost

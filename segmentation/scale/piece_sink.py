@@ -23,8 +23,8 @@ from segmentation.media.video_packet import pts_of
 from segmentation.options.config import Config
 from segmentation.pipeline.result_files.results import ResultLines
 from segmentation.pipeline.verification.verify import KeptPixels, rounded
-from segmentation.scale.folder import PieceFolder
 from segmentation.scale.piece_file import PieceIndex, PieceWriter
+from segmentation.scale.piece_folder import PieceFolder
 from segmentation.scale.span import Span
 from segmentation.stages.masks.saved import MaskEncoder
 

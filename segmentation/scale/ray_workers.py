@@ -21,7 +21,7 @@ import ray.exceptions
 from segmentation.errors import BackendError, OutputError, SegmentationError, one_line
 from segmentation.options.config import Config
 from segmentation.pipeline.planning.parallelism import CORES_OF_WORKER
-from segmentation.scale.folder import PieceFolder
+from segmentation.scale.piece_folder import PieceFolder
 from segmentation.scale.protocol import Done, Ended, Event, PieceTask, Task
 from segmentation.scale.storage import StorageLost
 from segmentation.scale.supervised import SupervisedPool

@@ -21,8 +21,8 @@ from segmentation.pipeline.records import Records
 from segmentation.pipeline.request import RunRequest
 from segmentation.pipeline.resources import Resources
 from segmentation.pipeline.run import Run, opened_for
-from segmentation.scale.folder import PieceFolder
 from segmentation.scale.piece_file import CodedStream, PieceIndex
+from segmentation.scale.piece_folder import PieceFolder
 from segmentation.scale.piece_sink import PieceMuxer, PieceSink
 from segmentation.scale.span import Span
 from segmentation.scale.storage import SharedStorage

@@ -22,7 +22,7 @@ from segmentation.pipeline.planning.plan import make_plan
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.request import RunRequest
 from segmentation.scale.fingerprint import fingerprint
-from segmentation.scale.folder import PieceFolder
+from segmentation.scale.piece_folder import PieceFolder
 from segmentation.scale.protocol import Advanced, Done, Ended, Event, PieceTask, Ready, RunTask, Task, Unable
 from segmentation.scale.span import Span
 from segmentation.scale.span_run import make_span

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.frames import Array, FrameBatch, Plane, VideoInfo
-from segmentation.tracking.appearance import Samples
+from segmentation.tracking.color_histograms import Samples
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu

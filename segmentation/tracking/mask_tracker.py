@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.frames.instances import FrameInstances
-from segmentation.tracking.appearance import Samples, color_bins
+from segmentation.tracking.color_histograms import Samples, color_bins
 from segmentation.tracking.components import components
 from segmentation.tracking.tracker import Tracker
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from segmentation.tracking.appearance import Histogram, likeness
+from segmentation.tracking.color_histograms import Histogram, likeness
 from segmentation.tracking.track import Track
 
 _LEAD = 0.15  # by how much colors must speak for an exchange

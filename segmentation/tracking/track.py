@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.frames.instances import Instance
-from segmentation.tracking.appearance import Histogram, mixed
+from segmentation.tracking.color_histograms import Histogram, mixed
 from segmentation.tracking.motion import EdgeMotion
 from segmentation.tracking.silhouette import Edges, Silhouette
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.frames.instances import MOST, FrameInstances, Instance, LabelMap
-from segmentation.tracking.appearance import Colors, Histogram, clearly_own, histogram, likeness, plausible
+from segmentation.tracking.color_histograms import Colors, Histogram, clearly_own, histogram, likeness, plausible
 from segmentation.tracking.components import pixels_of, shares
 from segmentation.tracking.merge import divide, fit
 from segmentation.tracking.motion import box_iou

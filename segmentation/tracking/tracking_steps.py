@@ -14,8 +14,8 @@ from segmentation.frames import Array, FrameBatch, MaskedBatch, Transfer, VideoI
 from segmentation.frames.instances import FrameInstances
 from segmentation.options.config import Config
 from segmentation.options.instances import Keep
-from segmentation.tracking.appearance import Colors, color_bins
 from segmentation.tracking.choice import Keeper
+from segmentation.tracking.color_histograms import Colors, color_bins
 from segmentation.tracking.color_samples import Sampler, make_sampler
 from segmentation.tracking.mask_tracker import Ids, MaskTracker, MaskTracking
 from segmentation.tracking.process.tracker_processes import RemoteTracker, TrackerProcesses

@@ -11,7 +11,7 @@ from pieced import OPTIONS, PIECES, Made, files, long_video, made
 
 from segmentation import BackendError, Config, ModelError, OutputError, SegmentationError, Workers
 from segmentation.scale import coordinator as driver
-from segmentation.scale.folder import PieceFolder
+from segmentation.scale.piece_folder import PieceFolder
 from segmentation.scale.protocol import Done, Ended, Event, Lost, Ready, Task, Unable, WorkerPool
 from segmentation.scale.span import Span
 from segmentation.scale.worker import PieceSession

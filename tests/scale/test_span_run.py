@@ -17,9 +17,9 @@ from segmentation import Config, InputError, OutputError, segment
 from segmentation.media.opening.probe import probe
 from segmentation.pipeline.compositor import Compositor
 from segmentation.scale import plan as planning
-from segmentation.scale.folder import PieceFolder
 from segmentation.scale.join import for_pieces, join
 from segmentation.scale.piece_file import PieceFile
+from segmentation.scale.piece_folder import PieceFolder
 from segmentation.scale.plan import VideoPlan, plan_video
 from segmentation.scale.span import Span
 from segmentation.scale.span_run import SpanRun

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from segmentation.tracking.appearance import clearly_own
+from segmentation.tracking.color_histograms import clearly_own
 from segmentation.tracking.merge import divide, fit
 from segmentation.tracking.silhouette import Silhouette
 

@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from segmentation.frames.instances import FrameInstances, Instance
-from segmentation.tracking.appearance import Colors, color_bins
+from segmentation.tracking.color_histograms import Colors, color_bins
 from segmentation.tracking.components import components, shares
 from segmentation.tracking.tracker import Tracker
 

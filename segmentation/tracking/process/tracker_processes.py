@@ -19,7 +19,7 @@ from segmentation.system.child_process import SharedProcesses
 from segmentation.system.cores import core_count
 from segmentation.system.linked_process import LinkedProcess
 from segmentation.system.shared_memory import BlockPool, SharedPlanes
-from segmentation.tracking.appearance import Samples
+from segmentation.tracking.color_histograms import Samples
 from segmentation.tracking.mask_tracker import Ids, MaskTracking
 from segmentation.tracking.process.tracker_protocol import Forget, Reply, TrackerRequest
 

@@ -1,4 +1,4 @@
-"""The appearance of instances: histograms of their colors."""
+"""Histograms of the colors of instances, by which a thing is known again."""
 
 from __future__ import annotations
 

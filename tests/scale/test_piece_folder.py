@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from segmentation import OutputError
-from segmentation.scale.folder import PieceFolder
+from segmentation.scale.piece_folder import PieceFolder
 from segmentation.scale.plan import VideoPlan
 
 PLAN: VideoPlan = None  # type: ignore[assignment]  # a refused folder gets none

@@ -48,6 +48,7 @@ class _Log(QueueHandler):
 
     def __init__(self, worker: _RunWorker) -> None:
         super().__init__(worker)  # type: ignore[arg-type]  # it is used by `enqueue` alone
+        self.setFormatter(logging.Formatter())  # the message alone: `basicConfig` would put level and name before it
 
     def enqueue(self, record: logging.LogRecord) -> None:
         self.queue.send(Logged(record))  # type: ignore[attr-defined]

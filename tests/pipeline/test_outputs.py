@@ -90,6 +90,12 @@ def test_a_container_that_cannot_hold_the_codec_leaves_nothing(tmp_path: Path) -
         ("overlay:/tmp/a:b/c.mp4", ("overlay", "/tmp/a:b/c.mp4")),
         ("color:00b140:./12:30.mp4", ("color:00b140", "./12:30.mp4")),
         ("mask:../a:b.mp4", ("mask", "../a:b.mp4")),
+        ("mask:a@b.mp4", ("mask", "a@b.mp4")),
+        ("overlay@face:ids.mp4", ("overlay@face", "ids.mp4")),
+        ("blur:40@face:cover:soft.mp4", ("blur:40@face:cover", "soft.mp4")),
+        ("color:red@face:./12:30.mp4", ("color:red@face", "./12:30.mp4")),
+        ("image:beach.jpg,contain:out.mp4", ("image:beach.jpg,contain", "out.mp4")),
+        ("video:/tmp/sea.mp4:/tmp/a:b.mp4", ("video:/tmp/sea.mp4", "/tmp/a:b.mp4")),
     ],
 )
 def test_an_effect_ends_where_its_file_begins(text: str, parsed: tuple[str, str]) -> None:
@@ -102,6 +108,8 @@ def test_an_effect_ends_where_its_file_begins(text: str, parsed: tuple[str, str]
         ("mask", "write EFFECT:FILE"),
         ("mask:", "write EFFECT:FILE"),
         ("color:#00b140", "write EFFECT:FILE"),
+        ("image:beach.jpg", "write EFFECT:FILE"),
+        ("blur:40@face", "write EFFECT:FILE"),
         ("mask:a:b.mp4", "effect 'mask:a' is unknown"),
         ("blur:900:a.mp4", "the strength of blur must lie above 0"),
         ("color:#00b14:a.mp4", "write the color as #RRGGBB"),

@@ -1,6 +1,7 @@
 """Jobs of the command line: each input with the files that its run reads and writes."""
 
 import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,6 +24,7 @@ from segmentation.pipeline.output_paths import NAME, check_output, default_outpu
 from segmentation.sessions.picture_run import of_videos_alone, refused_for_pictures
 
 _PATHS = ("/", "./", "../")
+_ARGUMENT = re.compile("[^:@]*:[^:]*")  # an effect's one colon; a second one, or one behind a label, begins a file
 _FILES = VIDEO_SUFFIXES | {
     ".jsonl",
     ".json",
@@ -254,7 +256,7 @@ def _address(option: str, address: str, source: Source, *, several: bool) -> str
 
 def _suffixes(effect: str, target: Path) -> str:
     """Returns the end of another output's name: its effect, and the suffix of a container that holds the effect."""
-    kind = effect.partition(":")[0]
+    kind = Effect.parse(effect).kind
     suffix = target.suffix.lower()
     if kind != "cutout" or suffix in CUTOUTS:
         return f"{kind}{target.suffix}"
@@ -262,18 +264,18 @@ def _suffixes(effect: str, target: Path) -> str:
 
 
 def effect_and_file(text: str) -> tuple[str, str]:
-    """Returns effect and file of `mask:mask.mkv` or `blur:40:soft.mp4`. Raises `ConfigError`.
+    """Returns effect and file of `mask:mask.mkv`, `blur:40:soft.mp4` or `blur@face:soft.mp4`. Raises `ConfigError`.
 
-    The file follows the last colon that has an effect before it. A file name with colons needs a path before its first
-    colon, as in `mask:./12:30.mkv`.
+    The file follows the last colon. A file name with colons needs a path before its first colon, as in
+    `mask:./12:30.mkv`.
     """
     files = {at: text[at + 1 :] for at, letter in enumerate(text) if letter == ":"}
     files = {at: file for at, file in files.items() if file and (":" not in file or file.startswith(_PATHS))}
-    if not files or _wrong(text) is None:  # all of it is an effect
+    if not files or (_ARGUMENT.fullmatch(text) and _wrong(text) is None):  # all of it is an effect
         raise ConfigError(f"--also {text}: write EFFECT:FILE, such as mask:mask.mkv or blur:40:soft.mp4")
-    for at in reversed(files):
+    for at, file in files.items():  # those with colons come first
         if _wrong(text[:at]) is None:
-            return text[:at], files[at]
+            return text[:at], file
     raise ConfigError(f"--also {text}: {_wrong(text[: max(files)])}")
 
 

@@ -81,7 +81,7 @@ def test_pictures_get_pictures(here: Path) -> None:
     assert targets("f/%03d.png", "f/shot_%d.jpg") == ["f/video.segmented.mp4", "f/shot.segmented.mp4"]
     cutouts = make_jobs(find_inputs(["a.jpg", "a.png", "c.gif"]).sources, None, Config(effect="cutout"))
     assert [str(job.target) for job in cutouts] == ["a.jpg.segmented.png", "a.png.segmented.png", "c.segmented.webp"]
-    also = make_jobs(find_inputs(["a.jpg", "c.gif"]).sources, "o", Config(also=[("cutout", "o"), ("mask", "o")]))
+    also = make_jobs(find_inputs(["a.jpg", "c.gif"]).sources, "o", Config(also=[("cutout@face", "o"), ("mask", "o")]))
     assert [path.name for job in also for path in job.written] == [
         *("a.segmented.jpg", "a.segmented.cutout.png", "a.segmented.mask.jpg"),
         *("c.segmented.gif", "c.segmented.cutout.webp", "c.segmented.mask.gif"),

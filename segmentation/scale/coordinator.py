@@ -201,8 +201,10 @@ class Workers:
             for number in range(len(plan.pieces)):
                 while number not in done:
                     if stop.is_set():
-                        kept = f"its complete pieces are in {folder.path}, and the same command goes on"
-                        raise SegmentationError(f"{video.source}: stopped; {kept}")
+                        kept = " before a piece was complete"
+                        if done:
+                            kept = f"; its complete pieces are in {folder.path}, and the same command goes on"
+                        raise SegmentationError(f"{video.source}: stopped{kept}")
                     event = self._next(video, progress)
                     done |= {event.piece} if isinstance(event, Done) else set()
                 with folder.piece(plan, number) as piece:

@@ -171,6 +171,14 @@ def test_a_stopped_run_goes_on(two: Workers, source: Path, expected: Made, tmp_p
     assert made(tmp_path) == expected
 
 
+def test_a_run_stopped_before_its_first_piece_names_no_pieces(two: Workers, source: Path, tmp_path: Path) -> None:
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(SegmentationError, match=r": stopped before a piece was complete$"):
+        two.run(source, tmp_path / "out.mp4", stop=stop)
+    assert not list(tmp_path.glob("*out*")) + list(tmp_path.glob(".*out*"))
+
+
 def check_one_error(result: subprocess.CompletedProcess[str], *parts: str) -> None:
     assert result.returncode == 1 and not result.stdout and "Traceback" not in result.stderr
     errors = [line for line in result.stderr.splitlines() if line.startswith("segmentation: error: ")]

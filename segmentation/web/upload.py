@@ -132,8 +132,12 @@ class Upload:
             raise TooMuch(f"{self._field}: is longer than {most} bytes")
 
     def _end(self) -> None:
-        if self._field != "file":
+        if self._field == "file":
+            return
+        try:
             self.fields[self._field] = self._value.decode()
+        except UnicodeDecodeError as exc:
+            raise ConfigError(f"{self._field}: is no UTF-8 text; send a file as file=@NAME") from exc
 
     def _finish(self) -> None:
         self._whole = True

@@ -43,15 +43,27 @@ def test_who_asks_first_sends_nothing(tmp_path: Path) -> None:
     assert left_of(500, headers, tmp_path) == CHUNKS + 1
 
 
-@pytest.mark.parametrize("end", [b"", b"\r\n--b", b"\r\n--b\r\n"])
-def test_a_body_that_ends_early_is_refused(end: bytes, tmp_path: Path) -> None:
+def refused(body: bytes, folder: Path) -> str:
+    """Returns why a body is refused."""
+
     async def receive() -> Message:
-        return {"type": "http.request", "body": HEAD + b"half of a video" + end, "more_body": False}
+        return {"type": "http.request", "body": body, "more_body": False}
 
     kind = (b"content-type", b"multipart/form-data; boundary=b")
     request = Request({"type": "http", "headers": [kind]}, receive)
-    with pytest.raises(ConfigError, match="the body: ends before its last boundary"):
-        asyncio.run(Upload(tmp_path, 1000).read(request))
+    with pytest.raises(ConfigError) as error:
+        asyncio.run(Upload(folder, 1000).read(request))
+    return str(error.value)
+
+
+@pytest.mark.parametrize("end", [b"", b"\r\n--b", b"\r\n--b\r\n"])
+def test_a_body_that_ends_early_is_refused(end: bytes, tmp_path: Path) -> None:
+    assert refused(HEAD + b"half of a video" + end, tmp_path) == "the body: ends before its last boundary"
+
+
+def test_a_file_in_a_field_of_text_is_said(tmp_path: Path) -> None:
+    body = HEAD.replace(b'"file"', b'"source"') + b"\xff\xd8\r\n--b--\r\n"
+    assert refused(body, tmp_path) == "source: is no UTF-8 text; send a file as file=@NAME"
 
 
 def test_drips_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

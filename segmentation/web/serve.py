@@ -74,7 +74,7 @@ def serve(settings: Settings, started: Callable[[str], None]) -> None:
         previews=PreviewProcess(settings.limits),
         changes=changes,
         shown=ShownInputs(store, settings.files),
-        streams=None if settings.streams is None else StreamsRelay(settings.streams),
+        streams=None if settings.streams is None else StreamsRelay(settings.streams, settings.port),
         token=settings.token,
         longest_upload=settings.longest_upload,
     )

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from segmentation.errors import ConfigError, hide_secrets, one_line, printable
 from segmentation.sessions.prometheus import CONTENT_TYPE, head
-from segmentation.sessions.status_server import page
+from segmentation.sessions.status_server import is_local, page
 
 _TIMEOUT = 5.0  # seconds
 _LONGEST = 16 << 20  # bytes of an answer
@@ -26,13 +26,18 @@ _AT_A_TIME = 32  # requests: each may wait a second for a picture
 class StreamsRelay:
     """Asks one status server, and nothing else: no path of it but these, no redirect, no proxy."""
 
-    def __init__(self, address: str) -> None:
-        """`address` is `HOST:PORT`, or `:PORT` of this machine, as `--status` has it. Raises `ConfigError`."""
+    def __init__(self, address: str, own_port: int) -> None:
+        """`address` is `HOST:PORT`, or `:PORT` of this machine, as `--status` has it. Raises `ConfigError`.
+
+        `own_port` is the port of the page's own server, which would ask itself without end.
+        """
         host, separator, port = address.removeprefix("http://").rstrip("/").rpartition(":")
         if not separator or not port.isdecimal() or not 0 < int(port) < 65536 or {"/", "@"} & set(host):
             raise ConfigError(f"streams {hide_secrets(address)!r}: write HOST:PORT or :PORT of --status, such as :9100")
         self._address = f"{host}:{port}"
         self._place = host.strip("[]") or "127.0.0.1", int(port)
+        if is_local(self._place[0]) and self._place[1] == own_port:
+            raise ConfigError(f"streams {self._address}: is the page's own port; give that of --status")
         self._pool = ThreadPoolExecutor(_AT_A_TIME, "segmentation-streams")
 
     def routes(self) -> list[Route]:

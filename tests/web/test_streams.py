@@ -93,8 +93,16 @@ def test_whatever_else_answers_is_not_passed_on(tmp_path: Path) -> None:
 def test_addresses_that_are_none(address: str) -> None:
     relay = pytest.importorskip("segmentation.web.streams").StreamsRelay
     with pytest.raises(ConfigError, match="write HOST:PORT or :PORT of --status") as caught:
-        relay(address)
+        relay(address, 8400)
     assert "word" not in str(caught.value)
+
+
+@pytest.mark.parametrize("address", [":8400", "localhost:8400", "[::1]:8400", "http://127.0.0.2:8400"])
+def test_the_page_does_not_ask_itself(address: str) -> None:
+    relay = pytest.importorskip("segmentation.web.streams").StreamsRelay
+    with pytest.raises(ConfigError, match="is the page's own port; give that of --status"):
+        relay(address, 8400)
+    relay(address, 8401).close()
 
 
 def test_without_streams_none_are_shown(tmp_path: Path) -> None:

@@ -25,7 +25,8 @@ _BIT_RATE = 128_000  # where the source states none
 class PitchShift:
     """A stream of sound that is decoded, moved in pitch and encoded: it is as long as before, and begins at its time.
 
-    FFmpeg plays it at another speed, and then changes the tempo back. Gaps become silence.
+    FFmpeg plays it at another speed, and then changes the tempo back. Gaps become silence. Where times go on by less
+    than half of the sound that they are of, they are taken for wrong, and the sound is kept.
     """
 
     def __init__(self, source: AudioStream, codec: str, semitones: float, container: OutputContainer) -> None:
@@ -44,7 +45,8 @@ class PitchShift:
         self._graph: Graph | None = None
         self._form: tuple[object, ...] = ()  # of the frames that the graph takes
         self._begin: Fraction | None = None  # seconds, on the source's clock
-        self._end = Fraction(0)
+        self._last = self._end = Fraction(0)  # when the last frame began by its own time, and ended
+        self._length = Fraction(0)  # of that frame
         self._made = 0  # samples since the beginning
 
     def packets(self, packet: Packet[Stream]) -> Iterator[Packet[Stream]]:
@@ -59,11 +61,20 @@ class PitchShift:
             if self._graph is None or form != self._form:
                 yield from self._drained()
                 self._graph, self._form = self._filters(frame), form
-            at = frame.pts * frame.time_base
+            at = self._place(frame, frame.pts * frame.time_base)
             self._begin = at if self._begin is None else self._begin
-            self._end = at + Fraction(frame.samples, frame.sample_rate)
+            self._end = at + self._length
             self._graph.push(frame)
             yield from self._encoded(self._graph, self._begin)
+
+    def _place(self, frame: AudioFrame, at: Fraction) -> Fraction:
+        """Returns when a frame of this time is to be heard, in seconds, and sets its pts to that."""
+        wrong = self._begin is not None and (at - self._last) * 2 < self._length
+        self._last, self._length = at, Fraction(frame.samples, frame.sample_rate)
+        if wrong and at < self._end and frame.time_base:
+            frame.pts = round(self._end / frame.time_base)
+            return self._end
+        return at
 
     def rest(self) -> Iterator[Packet[Stream]]:
         """Yields the rest of the stream, once."""

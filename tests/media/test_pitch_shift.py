@@ -137,3 +137,14 @@ def test_sound_that_cannot_be_decoded_is_left_out(tmp_path: Path, monkeypatch: p
 def test_what_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Config(**options)
+
+
+def test_sound_whose_times_hardly_go_on_is_kept(corpus: Path, tmp_path: Path) -> None:
+    """Packets of this AVI hold 100 ticks of sound, and begin a tick apart."""
+    source, target = corpus / "sample-with-large-length.avi", tmp_path / "out.mp4"
+    segment(source, target, pitch_shift=SHIFT, **PLACE)
+    counted = []
+    for path in (source, target):
+        with av.open(str(path)) as container:
+            counted.append(sum(frame.samples / frame.sample_rate for frame in container.decode(audio=0)))
+    assert counted[0] > 2 and counted[1] == pytest.approx(counted[0], abs=0.05)

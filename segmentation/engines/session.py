@@ -22,6 +22,7 @@ from segmentation.errors import BackendError, EngineError, one_line
 from segmentation.gpu.capture_lock import capturing
 from segmentation.gpu.errors import translate_gpu_error
 from segmentation.models.sidecar import Sidecar, TensorSpec
+from segmentation.stages.inference.compiler.cuda_graph import own_stream
 from segmentation.system.atomic_file import write_atomically
 
 log = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ class EngineSession:
         self._input_name, self._output_name = sidecar.input["name"], sidecar.output["name"]
         self._kernels = kernels
         self._device, self.stream = device, stream
+        self._own = own_stream(device)
         self._prepared: dict[int, _Prepared] = {}
         messages = logger(self._trt)
         messages.errors.clear()
@@ -120,19 +122,26 @@ class EngineSession:
         graph = torch.cuda.CUDAGraph()
         try:
             # With the default mode, a decoder that allocates memory on another thread would end the capture.
-            with capturing(), torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
-                self._execute(context)
+            with capturing(), torch.cuda.graph(graph, stream=self._own, capture_error_mode="thread_local"):
+                self._execute(context, captured=True)
         except (RuntimeError, EngineError) as exc:
             log.info("batch %d: the engine can't be captured as a CUDA graph (%s)", size, one_line(exc))
             return _Prepared(self._context(size), None)
         return _Prepared(context, graph)
 
-    def _execute(self, context: Any) -> None:
-        """Queues an IExecutionContext. Raises `EngineError`, or `DeviceError` if the GPU failed."""
-        if not context.execute_async_v3(self.stream.cuda_stream):
+    def _execute(self, context: Any, *, captured: bool = False) -> None:
+        """Queues an IExecutionContext, as if on `stream`. Raises `EngineError`, or `DeviceError` if the GPU failed.
+
+        It goes to the engine's own stream: what other threads queue on `stream` meanwhile would get into the graph.
+        """
+        if not captured:
+            self._own.wait_stream(self.stream)
+        if not context.execute_async_v3(self._own.cuda_stream):
             errors = logger(self._trt).errors
             reason = RuntimeError(errors[-1] if errors else "no reason given")
             raise translate_gpu_error(reason) or EngineError(f"the engine does not run ({one_line(reason)})")
+        if not captured:
+            self.stream.wait_stream(self._own)
 
     def _context(self, size: int) -> Any:
         """Returns an IExecutionContext for batches of `size`, bound to the buffers. Raises `EngineError`."""

@@ -159,8 +159,8 @@ def test_every_compute_capability_of_tensorrt_rtx_has_its_name(rtx: ModuleType) 
     ("path", "right", "wrong"),
     [
         (RUNNING, "context.execute_async_v3(", "context.execute_async_v4("),
-        (RUNNING, "context.execute_async_v3(self.stream.cuda_stream)", "context.execute_async_v3()"),
-        (RUNNING, "context.execute_async_v3(self.stream.cuda_stream)", 'context.execute_async_v3("0")'),
+        (RUNNING, "context.execute_async_v3(self._own.cuda_stream)", "context.execute_async_v3()"),
+        (RUNNING, "context.execute_async_v3(self._own.cuda_stream)", 'context.execute_async_v3("0")'),
         (RUNNING, "set_tensor_address(self._input_name, ", "set_tensor_address("),
         (RUNNING, "set_tensor_address(self._output_name, ", "set_output_address(self._output_name, "),
         (RUNNING, "set_input_shape(self._input_name, shape)", "set_input_shape(self._input_name, dims=shape)"),

@@ -71,14 +71,14 @@ def _loaded(load: Load[T], device: torch.device, thread: ThreadPoolExecutor) -> 
     try:
         stream = _idle_streams[device].pop()
     except IndexError:
-        stream = _own_stream(device)
+        stream = own_stream(device)
     with torch.cuda.stream(stream):
         network = load()
         network.run()
     return Preloaded(network, stream, thread)
 
 
-def _own_stream(device: torch.device) -> torch.cuda.Stream:
+def own_stream(device: torch.device) -> torch.cuda.Stream:
     """Returns a stream that nothing else uses: a capture would contain the work of others.
 
     PyTorch has 32 streams, and gives the same ones out again.

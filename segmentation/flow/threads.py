@@ -168,7 +168,8 @@ class _InMemory(Protocol):
 class GpuTurn:
     """Lets one thread at a time queue the work of a batch on the GPU.
 
-    A stage on the GPU has one set of buffers, so the work of two batches must not mix. All runs of a session share it.
+    A stage on the GPU has one set of buffers, so the work of two batches must not mix. All runs of a session share it,
+    one for networks and one for composites: a run queues its composites while another one queues its network.
     """
 
     def __init__(self) -> None:

@@ -48,7 +48,7 @@ class CompositeStep:
         Raises `ConfigError` for a region outside of the picture.
         """
         config = opened.config
-        self._turn, self._clock, self._gpu, self._config = resources.turn, opened.clock, opened.gpu, config
+        self._turn, self._clock, self._gpu, self._config = resources.composites_turn, opened.clock, opened.gpu, config
         self._outputs, self._compositor, self._masks, self._transfer = outputs, compositor, masks, transfer
         self._monitor, self._pix_fmt = monitor, opened.plan.pix_fmt
         self._lines = config.results is not None and config.results_format == "lines"  # others read instances alone

@@ -50,6 +50,7 @@ class Resources:
     def __init__(self, config: Config) -> None:
         pin_by_threads()
         self.turn = GpuTurn()
+        self.composites_turn = GpuTurn()
         self.encoders = EncoderService()
         self.streams = StreamBoard()
         self._config = config
@@ -188,7 +189,8 @@ class Resources:
                 self._preloaders = {of: one for of, one in self._preloaders.items() if of[0] != model}
                 preloaded = None if preloader is None else preloader.result(choice.implementation)
                 try:
-                    with self.turn.of(choice):  # what another run queues meanwhile must not get into a CUDA graph
+                    # What another run queues meanwhile must not get into a CUDA graph.
+                    with self.composites_turn.of(choice), self.turn.of(choice):
                         infer = choice.implementation(model, config, gpu, preloaded)
                 except RefusesNetwork as exc:
                     self._refused[key] = type(exc), str(exc)

@@ -135,7 +135,7 @@ class Pictures:
                 compositor = Compositor(outputs, memory, info, _PIX_FMT, stages.config, stages.gpu, stages.transfer)
 
             def finish(masked: MaskedBatch) -> tuple[list[FrameBatch], MaskedBatch]:
-                with gpu_errors(), stages.turn.of(compositor):
+                with gpu_errors(), self._resources.composites_turn.of(compositor):
                     masked = covers(
                         masked if config.anonymize is None else cover_picture(masked, config, stages.transfer)
                     )

@@ -25,11 +25,17 @@ __device__ void read(const half *from, float to[EIGHT], bool there = true) {
         to[i] = widened((half)(all[i / 2] >> i % 2 * 16));
 }
 
+// Returns a number within bounds. A NaN stays. In one expression the compiler makes branches of it.
+__device__ float bounded(float value, float least, float most) {
+    float raised = value < least ? least : value;
+    return raised > most ? most : raised;
+}
+
 __device__ void write(const float from[EIGHT], half *to, float least, float most) {
     unsigned all[4];
 #pragma unroll
     for (int i = 0; i < EIGHT; i++) {
-        unsigned bits = narrowed(from[i] < least ? least : from[i] > most ? most : from[i]);
+        unsigned bits = narrowed(bounded(from[i], least, most));
         all[i / 2] = i % 2 ? all[i / 2] | bits << 16 : bits;
     }
     *reinterpret_cast<uint4 *>(to) = uint4{all[0], all[1], all[2], all[3]};

@@ -8,6 +8,7 @@ const int TALL = 3;                // times 16 places that a warp multiplies at 
 const int FEW = 4;                 // channels of a place that a thread does
 const int MADE_X = TILE_X - 2, MADE_Y = TILE_Y - 2;  // places that a block makes: even
 const int EIGHTS = OUT / EIGHT;
+static_assert(TILE_X % 8 == 0, "chunk() is to be the same in all rows");
 
 // The channels of a place that a lane has: those of four lanes are all of them. A product's order of channels is theirs,
 // in both factors alike, so that a lane reads its own in one go.
@@ -99,7 +100,7 @@ struct alignas(2 * FEW) Few {
     unsigned words[FEW / 2];
 };
 
-__device__ void widen(const Few &from, float to[FEW]) {
+__device__ void widen(Few from, float to[FEW]) {  // by value: in one read
 #pragma unroll
     for (int k = 0; k < FEW; k++)
         to[k] = widened((half)(from.words[k / 2] >> k % 2 * 16));
@@ -109,7 +110,7 @@ __device__ void put(const float from[FEW], half *to, float least, float most) {
     Few few;
 #pragma unroll
     for (int k = 0; k < FEW; k++) {
-        unsigned bits = narrowed(from[k] < least ? least : from[k] > most ? most : from[k]);
+        unsigned bits = narrowed(bounded(from[k], least, most));
         few.words[k / 2] = k % 2 ? few.words[k / 2] | bits << 16 : bits;
     }
     *reinterpret_cast<Few *>(to) = few;
@@ -132,6 +133,11 @@ extern "C" __global__ void separable(const half *x, const half *weights, const h
 #pragma unroll
         for (int k = 0; k < 9; k++)
             widen(*reinterpret_cast<const Few *>(taps + k * OUT + part * FEW), factors[k]);
+        const Few *places[4];  // in the tile's first row: the others lie in the same order, a multiple of eight on
+#pragma unroll
+        for (int across = 0; across < 4; across++)
+            places[across] = reinterpret_cast<const Few *>(tile + chunk(column + across, part * FEW / EIGHT)) +
+                             part % (EIGHT / FEW);
 #pragma unroll
         for (int row = 0; row < TILE_Y; row++) {
 #pragma unroll
@@ -140,8 +146,7 @@ extern "C" __global__ void separable(const half *x, const half *weights, const h
 #pragma unroll
             for (int across = 0; across < 4; across++) {
                 float values[FEW];
-                const uint4 *from = tile + chunk(row * TILE_X + column + across, part * FEW / EIGHT);
-                widen(reinterpret_cast<const Few *>(from)[part % (EIGHT / FEW)], values);
+                widen(places[across][row * TILE_X * OUT / FEW], values);
 #pragma unroll
                 for (int down = 0; down < 3; down++)  // of the convolution that begins in row - down
 #pragma unroll

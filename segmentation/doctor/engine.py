@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from segmentation.doctor.finding import ABSENT, OK, Finding, Request
-from segmentation.engines.build import obtain
 from segmentation.engines.spec import EngineOptions, EngineSpec
 from segmentation.engines.variant import Variant, installed
 from segmentation.models.model import load_model
 from segmentation.models.sidecar import load_plan
 from segmentation.options.config import Config
+from segmentation.system.imports import loaded
 from segmentation.system.installation import install
 
 
@@ -22,6 +22,7 @@ def check(request: Request) -> Iterator[Finding]:
         return
     variant = Variant("tensorrt_rtx", version)
     spec = EngineSpec(model=load_model(Config()), options=EngineOptions(), variant=variant, gpu=None, frames=None)
+    obtain = loaded("segmentation.engines.build", "obtain", "rtx")  # needs onnx, which the CPU's part lacks
     begin = time.perf_counter()
     path, _ = obtain(spec, Path(request.folder) / "person.engine")
     size, seconds = len(load_plan(path)[0]), time.perf_counter() - begin

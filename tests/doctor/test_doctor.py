@@ -56,6 +56,17 @@ def test_the_cpus_side_works_and_the_file_names_nobody(tmp_path: Path) -> None:
         assert name not in text or name == "/", name
 
 
+def test_the_cpus_part_alone_lacks_no_engine(broken: Any, tmp_path: Path) -> None:
+    """As `pip install .` leaves a machine: without the packages that build engines."""
+    for module in ("onnx", "tensorrt", "tensorrt_rtx", "tensorrt_lean"):
+        broken(module, f"raise ModuleNotFoundError('it is not there', name={module!r})")
+    findings, request = tmp_path / "findings", json.dumps({"folder": str(tmp_path)})
+    command = [sys.executable, "-P", "-m", "segmentation.doctor.check", "engine", request, str(findings)]
+    subprocess.run(command, check=True)
+    found = json.loads(findings.read_text())
+    assert found["outcome"] == ABSENT and found["detail"] == "TensorRT-RTX is not installed", found
+
+
 @pytest.mark.slow
 def test_openvino_runs_where_it_is_installed() -> None:
     pytest.importorskip("openvino")

@@ -20,6 +20,7 @@ from segmentation.options.command import LogFormat, is_workers
 from segmentation.options.config import Config
 from segmentation.options.keywords import FrameOptions
 from segmentation.pipeline.planning.parallelism import choose_parallelism
+from segmentation.system.installation import install
 from segmentation.system.notify import notify
 
 _PROGRAM = "segmentation serve"
@@ -46,7 +47,7 @@ def _serve(options: argparse.Namespace) -> None:
         from segmentation.web.options import parsed
         from segmentation.web.serve import Settings, serve
     except ModuleNotFoundError as exc:
-        raise BackendError(f"{exc.name} is missing; pip install 'video-segmentation[web]'") from exc
+        raise BackendError(f"{exc.name} is missing; {install('web')}") from exc
     limits = FrameOptions(max_duration=options.max_duration)
     if options.max_pixels is not None:
         limits["max_pixels"] = options.max_pixels

@@ -1,6 +1,7 @@
 """Advice on how to install the extras, and machines without Linux's calls."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -36,12 +37,22 @@ def test_an_installed_package_names_its_origin(origin: object, source: str, tmp_
     assert said.decode().strip() == f"pip install 'video-segmentation[gpu] @ {source}'"
 
 
-def test_a_missing_package_is_named_with_the_command(tmp_path: Path) -> None:
-    without = "import runpy, sys; sys.modules['torch'] = None; sys.argv = ['x', *sys.argv[1:]]"
+@pytest.mark.parametrize(
+    ("module", "arguments", "words"),
+    [
+        ("torch", [SAMPLE, "-o", "a.mp4", "--infer", "torch"], f"torch is not installed; pip install '{ROOT}[gpu]'"),
+        ("uvicorn", ["serve"], f"uvicorn is missing; pip install '{ROOT}[web]'"),
+    ],
+)
+def test_a_missing_package_is_named_with_the_command(
+    module: str, arguments: list[str], words: str, tmp_path: Path
+) -> None:
+    without = f"import runpy, sys; sys.modules['{module}'] = None; sys.argv = ['x', *sys.argv[1:]]"
     run = "runpy.run_module('segmentation', run_name='__main__')"
-    command = [sys.executable, "-c", f"{without}; {run}", SAMPLE, "-o", tmp_path / "a.mp4", "--infer", "torch"]
-    done = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 3 and done.stderr.strip().endswith(f"torch is not installed; pip install '{ROOT}[gpu]'")
+    command = [sys.executable, "-c", f"{without}; {run}", *map(str, arguments)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 3 and done.stderr.strip().endswith(words), done.stderr
 
 
 def test_a_machine_without_affinity(tmp_path: Path) -> None:

@@ -178,6 +178,7 @@ def test_a_misspelt_name(arguments: list[str], code: int, meant: str | None, cap
         (["--background", "red"], "--effect color:COLOR, image:FILE or video:FILE"),
         (["--blur-faces"], "--anonymize faces"),
         (["--crf=20"], "--quality"),
+        (["--end", "3"], "--duration: the length of the stretch from --start on"),
         (["--bitrate", "4M"], "--quality"),
         (["--fps", "25"], "nothing: every frame keeps its time"),
         (["-i", "a.mp4"], "the input's name alone"),

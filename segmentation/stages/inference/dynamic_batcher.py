@@ -39,14 +39,15 @@ class DynamicBatcher(Generic[Q, R]):
 
     While the GPU is busy with the last batch, and while other threads have their turn, pictures of several runs gather.
     The thread that comes next takes those of all runs along, in one batch. A picture that is alone waits for nothing,
-    and a full batch neither.
+    and a full batch neither, nor what follows one: the last batch of a chunk is short, and a single run that waited
+    there, for pictures that nobody brings, would leave the GPU idle.
     """
 
     def __init__(self, size: int, turn: AbstractContextManager[object], gpu: Gpu) -> None:
         """`size` of a batch, in pictures. `turn` is held while one is queued on the stream of `gpu`."""
         self.size = size
         self._turn, self._gpu = turn, gpu
-        self._last: Event | None = None  # passes when the GPU has done the last batch
+        self._last: Event | None = None  # passes when the GPU has done the last batch; none behind a full one
         self._waiting: list[_Waiting[Q, R]] = []
         self._lock = threading.Lock()
 
@@ -62,9 +63,9 @@ class DynamicBatcher(Generic[Q, R]):
             self._waiting.append(own)
             full = sum(other.request.count for other in self._waiting) >= self.size
         try:
-            if self._last is not None and not full:
+            if (last := self._last) is not None and not full:
                 with gpu_errors():
-                    self._last.synchronize()
+                    last.synchronize()
             with self._turn:
                 if not own.results:
                     self._answer(self._taken(own), work)
@@ -90,7 +91,8 @@ class DynamicBatcher(Generic[Q, R]):
         try:
             results = work([one.request for one in requests])
             with gpu_errors():
-                self._last = self._gpu.record_event()
+                full = sum(one.request.count for one in requests) >= self.size
+                self._last = None if full else self._gpu.record_event()
             for one, result in zip(requests, results, strict=True):
                 one.results.append(result)
         except BaseException:

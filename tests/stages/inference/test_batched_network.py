@@ -185,6 +185,14 @@ def test_frames_gather_while_the_gpu_is_busy(monkeypatch: pytest.MonkeyPatch) ->
     assert several.infer.calls == 2
 
 
+def test_what_follows_a_full_batch_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    several, event = Several("host"), Busy()
+    monkeypatch.setattr(several.gpu, "record_event", lambda: event)
+    several.check(several.ask(0.1, SIZE), 0.1, SIZE)
+    several.check(several.ask(0.2, SIZE - 2), 0.2, SIZE - 2)  # the end of a chunk
+    assert several.infer.calls == 2 and not event.waiters
+
+
 @pytest.mark.parametrize("side", SIDES)
 def test_many_threads_get_their_own(side: str) -> None:
     several = Several(side)

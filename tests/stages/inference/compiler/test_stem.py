@@ -16,7 +16,7 @@ from segmentation.stages.inference.compiler.depthwise import UNBOUNDED, Bounds  
 from segmentation.stages.inference.compiler.network_kernels import STEM  # noqa: E402
 from segmentation.stages.inference.compiler.stem import launched, stem, taps_of  # noqa: E402
 
-CASES = [((16, 12), 16, 1), ((7, 21), 8, 1), ((9, 10), 24, 0), ((3, 3), 8, 0), ((1, 1), 8, 1)]  # (H, W), C, padding
+CASES = [((20, 133), 16, 1), ((7, 21), 8, 1), ((9, 10), 24, 0), ((3, 3), 8, 0), ((1, 1), 8, 1)]  # (H, W), C, padding
 BOUNDS = [UNBOUNDED, (0.0, math.inf), (0.0, 1.5)]  # of nothing, a ReLU, and a clip
 
 

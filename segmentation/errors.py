@@ -1,7 +1,8 @@
 """Errors that users can act on; any other exception that surfaces is a bug.
 
     SegmentationError
-        ConfigError, InputError
+        ConfigError
+        InputError: Stopped
         OutputError: ReaderGone
         ModelError: UnknownOperator
         EngineError
@@ -61,6 +62,10 @@ class ConfigError(SegmentationError, ValueError):
 
 class InputError(SegmentationError):
     """The input cannot be read, or is no video, or (with `strict`) is damaged."""
+
+
+class Stopped(InputError):
+    """The run was stopped before it had anything to complete."""
 
 
 class ModelError(SegmentationError):

@@ -24,7 +24,7 @@ from av.stream import Stream
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from segmentation.errors import InputError
+from segmentation.errors import InputError, Stopped
 from segmentation.flow.backoff import Backoff
 from segmentation.frames import VideoInfo
 from segmentation.frames.live_frames import LiveFrame, LiveFrames
@@ -64,7 +64,7 @@ def probe_any(source: Source, access: Access) -> VideoInfo:
         return probe(source, access)
     except InputError as exc:
         if access.stop.is_set():  # a pipe has ended there, as far as FFmpeg sees
-            raise InputError(f"{source.text}: stopped before the first frame; nothing was written") from exc
+            raise Stopped(f"{source.text}: stopped before the first frame; nothing was written") from exc
         raise
 
 
@@ -92,7 +92,7 @@ class LiveReader:
         try:
             while not self._described.wait(_POLL):
                 if self._access.stop.is_set():
-                    raise InputError(f"{self._name}: stopped before the first frame; nothing was written")
+                    raise Stopped(f"{self._name}: stopped before the first frame; nothing was written")
             if self._info is None:
                 raise self._frames.failure or InputError(f"{self._name}: {self._failure}")
             return self._info

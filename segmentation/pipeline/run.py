@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from fractions import Fraction
 from pathlib import Path
 
-from segmentation.errors import DeviceError, DeviceMemoryError, InputError
+from segmentation.errors import DeviceError, DeviceMemoryError, InputError, Stopped
 from segmentation.flow.threads import opencv_threads, until
 from segmentation.flow.trace import Trace
 from segmentation.frames import Frame, FrameBatch, Memory
@@ -238,7 +238,8 @@ class Run:
         """Completes all files. Returns where the outputs end, in seconds on the source's clock."""
         info, config, fault = self._info, self._config, self._fault
         if self._last is None:
-            raise self._reader_failure or InputError(f"{self._source}: {self._why_nothing()}; nothing was written")
+            kind = Stopped if self._request.stop.is_set() else InputError
+            raise self._reader_failure or kind(f"{self._source}: {self._why_nothing()}; nothing was written")
         self._report_damage()
         stopped = fault is not None or self._request.stop.is_set() or self._frames == config.max_frames
         if not stopped and config.duration is None:

@@ -9,13 +9,13 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
 
-from segmentation.errors import BackendError, ConfigError, SegmentationError, check_keywords
+from segmentation.errors import BackendError, ConfigError, SegmentationError, Stopped, check_keywords
 from segmentation.frames import VideoInfo
 from segmentation.frames.byte_source import is_fifo
 from segmentation.frames.source import Input, Source, is_url
@@ -75,6 +75,7 @@ class Workers:
         self.streams = StreamBoard()  # has none: live sources are refused
         self._recurrent: bool | None = None
         self._lock = threading.Lock()
+        self._left: dict[Path, PieceFolder] = {}  # of runs that failed or were stopped
         self._exact = exact
         pool = _pool(workers, self.config)
         self.size = len(pool.names)  # workers that there are when all is well
@@ -117,6 +118,10 @@ class Workers:
     def close(self) -> None:
         """Ends the workers. No run may be under way."""
         self._dispatcher.close()
+        for folder in self._left.values():  # a worker that was still at work may have begun a piece since
+            with suppress(SegmentationError, OSError):
+                folder.lock()
+            folder.leave()
 
     def __enter__(self) -> Workers:
         return self
@@ -180,6 +185,9 @@ class Workers:
                 joiner = _patiently(video, stop, attempt)
                 folder.remove()
                 return replace(joiner.report(), workers=video.labor.rates, pieces=len(plan.pieces), redone=video.redone)
+        except BaseException:
+            self._left[folder.path] = folder
+            raise
         finally:
             folder.leave()
 
@@ -204,7 +212,7 @@ class Workers:
                         kept = " before a piece was complete"
                         if done:
                             kept = f"; its complete pieces are in {folder.path}, and the same command goes on"
-                        raise SegmentationError(f"{video.source}: stopped{kept}")
+                        raise Stopped(f"{video.source}: stopped{kept}")
                     event = self._next(video, progress)
                     done |= {event.piece} if isinstance(event, Done) else set()
                 with folder.piece(plan, number) as piece:
@@ -230,7 +238,7 @@ class Workers:
                 if isinstance(event, Ended) and event.report is not None:
                     return replace(event.report, workers=video.labor.rates, pieces=1, redone=video.redone)
                 if stop.is_set() and not self._dispatcher.stop_workers(video) and video.arrived.empty():
-                    raise SegmentationError(f"{video.source}: stopped; nothing was written")
+                    raise Stopped(f"{video.source}: stopped; nothing was written")
 
     def _next(self, video: Video, progress: Progress | None) -> Any:
         """Returns what has arrived of a video, `None` if nothing has for a while. Raises the error of its failure."""

@@ -21,6 +21,7 @@ _PLAN = "plan.json"
 _LOCK = "lock"
 # All that this program writes into the folder, but for the lock. Whatever else lies there is somebody's own.
 _OWN = re.compile(r"plan\.json|\d{6,}\.piece|\.(?:plan|\d{6,})\.[0-9a-f]{8}\.part\.(?:json|piece)")
+_COMPLETE = re.compile(r"\d{6,}\.piece")
 _NAME = 200  # characters of the target's name, so that the folder's name is not too long
 
 
@@ -114,10 +115,12 @@ class PieceFolder:
                 os.close(lock)
 
     def leave(self) -> None:
-        """Leaves the folder for the next command, if there may be a piece in it to go on with."""
+        """Leaves the folder for the next command, if there may be a complete piece in it to go on with."""
         with suppress(OSError):  # a folder that can't be reached may hold pieces
-            if self._lock is not None and not any(name.endswith(".piece") for name in os.listdir(self.path)):
-                self.remove()
+            if self._lock is not None:
+                names = os.listdir(self.path)
+                if _PLAN not in names or not any(map(_COMPLETE.fullmatch, names)):
+                    self.remove()
         self.release()
 
     def remove(self) -> None:

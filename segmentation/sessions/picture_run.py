@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.errors import ConfigError, InputError, OutputError
+from segmentation.errors import ConfigError, OutputError, Stopped
 from segmentation.frames.picture_names import PICTURES
 from segmentation.frames.sinks import FinishedBatch
 from segmentation.media.pictures.still import Pixels, Still, encode_still, read_still
@@ -108,7 +108,7 @@ class PictureRun:
         Saved masks are refused by `Pictures.config`.
         """
         if self._request.stop.is_set():
-            raise InputError(f"{self._source.text}: stopped before the first frame; nothing was written")
+            raise Stopped(f"{self._source.text}: stopped before the first frame; nothing was written")
         if why := refused_for_pictures(config):
             raise ConfigError(why)
         if useless := config.given(Of.VIDEO):

@@ -46,6 +46,24 @@ def test_files_of_others_in_the_folder_stay(tmp_path: Path) -> None:
     assert [path.name for path in folder.path.iterdir()] == ["file"]
 
 
+@pytest.mark.parametrize(
+    ("names", "stays"),
+    [
+        (("plan.json", "000001.piece"), True),
+        (("plan.json", ".000001.0123abcd.part.piece"), False),  # of a worker that was killed
+        (("000001.piece",), False),  # made while another thread removed the folder
+    ],
+)
+def test_a_folder_is_left_with_a_complete_piece_alone(names: tuple[str, ...], stays: bool, tmp_path: Path) -> None:
+    folder = PieceFolder.beside(tmp_path / "out.mp4")
+    folder.path.mkdir()
+    for name in names:
+        (folder.path / name).touch()
+    folder.lock()
+    folder.leave()
+    assert folder.path.exists() == stays
+
+
 def test_one_driver_at_a_time(tmp_path: Path) -> None:
     first, second = (PieceFolder.beside(tmp_path / "out.mp4") for _ in range(2))
     first.path.mkdir()

@@ -1,5 +1,6 @@
 """Workers in processes: the same output from any number of them, and whoever is killed."""
 
+import json
 import os
 import random
 import shutil
@@ -16,7 +17,7 @@ import pytest
 from marks import first
 from paths import ROOT
 from pieced import FRAMES, OPTIONS, PIECES, Made, at_work, files, long_video, made, workers_of
-from program import cli, file_limit, report, start
+from program import TIMEOUT, cli, file_limit, report, start
 from prometheus_client.parser import text_string_to_metric_families
 from videos import Synthetic, packets
 
@@ -177,6 +178,20 @@ def test_a_run_stopped_before_its_first_piece_names_no_pieces(two: Workers, sour
     with pytest.raises(SegmentationError, match=r": stopped before a piece was complete$"):
         two.run(source, tmp_path / "out.mp4", stop=stop)
     assert not list(tmp_path.glob("*out*")) + list(tmp_path.glob(".*out*"))
+
+
+def test_a_signal_within_the_first_pieces_leaves_nothing(source: Path, tmp_path: Path) -> None:
+    pieces = tmp_path / ".out.mp4.pieces"
+    arguments = ("--device", "cpu", "--workers", "local:2", "--json")
+    with start(source, "-o", tmp_path / "out.mp4", *arguments) as driver:
+        driver.until(lambda: any(path.stat().st_size for path in pieces.glob(".*.part.piece")))
+        for worker in workers_of(driver.pid):  # so that no piece is complete before the signal
+            os.kill(worker, signal.SIGSTOP)
+        driver.send_signal(signal.SIGTERM)
+        stdout, stderr = driver.communicate(timeout=TIMEOUT)
+    reason = f"{source}: stopped before a piece was complete"
+    assert driver.returncode == 143 and json.loads(stdout) == {"input": str(source), "stopped": True, "reason": reason}
+    assert reason in stderr and "error" not in stderr and not list(tmp_path.iterdir())
 
 
 def check_one_error(result: subprocess.CompletedProcess[str], *parts: str) -> None:

@@ -18,7 +18,7 @@ from segmentation.cli.inputs.jobs import Job, files_of
 from segmentation.cli.inputs.standard_streams import STANDARD, video_in, video_out
 from segmentation.cli.progress import BatchProgress
 from segmentation.cli.signals import Received
-from segmentation.errors import ConfigError, SegmentationError, counted, reported
+from segmentation.errors import ConfigError, SegmentationError, Stopped, counted, reported
 from segmentation.frames.source import Source
 from segmentation.pipeline.report import Report
 from segmentation.sessions.input_threads import InputThreads
@@ -48,12 +48,19 @@ class Outcome:
     target: Path | None = None
     report: Report | None = None
     error: SegmentationError | None = None
-    stopped: bool = False
+    stopped: bool = False  # with a report of the frames so far, or with `Stopped`
+
+    @property
+    def skipped(self) -> bool:
+        """Whether the input was not begun, because its files exist."""
+        return self.report is None and self.error is None
 
     def as_json(self) -> str:
         """Returns the line of `--json`."""
         if self.report is not None:
             return json.dumps(asdict(self.report))
+        if self.stopped:
+            return json.dumps({"input": self.source.label, "stopped": True, "reason": str(self.error)})
         if self.error is not None:
             about = {"input": self.source.label, "error": str(self.error), "exit_code": self.error.exit_code}
             return json.dumps(about)
@@ -94,7 +101,7 @@ class JobBatch:
                     codes.append(self._tell(outcome))
             finally:
                 self.threads.interrupt()
-        skipped = any(outcome.report is None and outcome.error is None for outcome in outcomes)
+        skipped = any(outcome.skipped for outcome in outcomes)
         if (self._count > 1 or skipped) and not self.quiet:
             self._summarize(outcomes, time.monotonic() - begin)
         return codes
@@ -193,7 +200,10 @@ class JobBatch:
         """Prints what is to be said about an input; returns its exit code."""
         code = 0
         report = outcome.report
-        if outcome.error is not None:
+        if outcome.error is not None and outcome.stopped:
+            if not self.quiet:
+                say(str(outcome.error))
+        elif outcome.error is not None:
             code = fail(outcome.error)
         elif report is not None:
             code = 0 if report.complete or outcome.stopped else INCOMPLETE
@@ -217,11 +227,11 @@ class JobBatch:
     def _summarize(self, outcomes: Sequence[Outcome], seconds: float) -> None:
         """Says how many inputs are done, skipped and failed, and why those failed."""
         reports = [outcome.report for outcome in outcomes if outcome.report is not None]
-        failed = [outcome.error for outcome in outcomes if outcome.error is not None]
+        failed = [outcome.error for outcome in outcomes if outcome.error is not None and not outcome.stopped]
         counts = {
             "done": sum(not outcome.stopped for outcome in outcomes if outcome.report is not None),
             "stopped": sum(outcome.stopped for outcome in outcomes),
-            "skipped": len(outcomes) - len(reports) - len(failed),
+            "skipped": sum(outcome.skipped for outcome in outcomes),
             "failed": len(failed),
             "not begun": self._count - len(outcomes),
         }
@@ -243,7 +253,7 @@ def _failed(job: Job, exc: Exception, *, alone: bool) -> Outcome:
     error = reported(exc, label)
     if not (alone or any(name in str(error) for name in (label, *map(str, job.written)))):
         error = type(error)(f"{label}: {error}")
-    return Outcome(job.source, error=error)
+    return Outcome(job.source, error=error, stopped=isinstance(error, Stopped))
 
 
 def _as_fragment(report: Report, written: Sequence[Path]) -> Report:

@@ -23,6 +23,7 @@ from segmentation.cli import progress
 from segmentation.cli.inputs.find_inputs import can_be_input, find_inputs
 from segmentation.cli.inputs.jobs import make_jobs
 from segmentation.cli.main import main
+from segmentation.errors import Stopped
 from segmentation.frames.source import Source
 
 Session = type[FakeSegmenter]
@@ -155,6 +156,31 @@ def test_numbered_files_of_a_stopped_run_are_fragments(
         "000002.partial.png",
     ]
     assert "a.segmented.partial.mp4: stopped" in capfd.readouterr().err
+
+
+def test_an_input_without_a_frame_at_the_signal_is_stopped_not_failed(
+    here: Path, session: Session, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    touch("a.mp4", "b.mp4", "c.mp4")
+
+    def during(stop: threading.Event) -> None:
+        if len(session.made[0].runs) == 1:
+            raise InputError("a.mp4: is no video")
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.wait(240)
+        raise Stopped("b.mp4: stopped before the first frame; nothing was written")
+
+    monkeypatch.setattr(session, "during", staticmethod(during))
+    assert main(["*.mp4", "--json"]) == 130
+    out, err = capfd.readouterr()
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert lines[0]["exit_code"] == 1
+    assert lines[1] == {
+        "input": "b.mp4",
+        "stopped": True,
+        "reason": "b.mp4: stopped before the first frame; nothing was written",
+    }
+    assert "0 done, 1 stopped, 1 failed, 1 not begun: " in err and "failed: b.mp4" not in err
 
 
 def test_a_batch_goes_on_where_it_was_interrupted(

@@ -138,8 +138,8 @@ def check_live(source: Source, config: Config) -> None:
             raise ConfigError(f"{' '.join(words)}: a live source {reason}; leave out --{'-'.join(words)}")
 
 
-def check_names(source: Source, target: Target | None, config: Config) -> None:
-    """Raises `ConfigError` if two of the files to be written are one, or one of them is read."""
+def written_files(target: Target | None, config: Config) -> list[tuple[str, Path]]:
+    """Returns the files that a run writes, each behind the option that names it."""
     named = [("-o", target)] if isinstance(target, Path) else []
     named += [("--also", Path(path)) for _, path in config.also]
     others = {"--results": config.results, "--audit": config.audit, "--save-masks": config.save_masks}
@@ -149,12 +149,17 @@ def check_names(source: Source, target: Target | None, config: Config) -> None:
         for option, path in others.items()
         if isinstance(path, str | Path) and not is_url(str(path))
     ]
+    return named
+
+
+def check_names(source: Source, target: Target | None, config: Config) -> None:
+    """Raises `ConfigError` if two of the files to be written are one, or one of them is read."""
     reads = [(None if source.stream else source.text, "the input itself"), (config.masks, "what --masks reads")]
     reads.append((config.project, "what --project reads"))
     reads.append((config.effects[0].file, "what --effect reads"))
     reads += [(effect.file, "what --also reads") for effect in config.effects[1:]]
     seen: dict[Path, str] = {}
-    for option, path in named:
+    for option, path in written_files(target, config):
         if is_device(path):
             raise ConfigError(f"{option} {path}: is a video device, which -o alone can name")
         for read, what in reads:

@@ -21,11 +21,13 @@ from typing import Unpack
 
 from segmentation.errors import ConfigError, SegmentationError, one_line
 from segmentation.frames.latency import Histogram, Latencies
+from segmentation.frames.picture_names import NUMBER
 from segmentation.frames.source import Source
 from segmentation.gpu.discovery import visible_gpus
 from segmentation.media.output_stream import OutputAddress
 from segmentation.options.config import Config
 from segmentation.options.keywords import Options
+from segmentation.pipeline.output_paths import written_files
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.request import RunRequest
 from segmentation.pipeline.stream_status import StreamBoard, StreamMonitor, StreamStatus
@@ -42,6 +44,7 @@ from segmentation.sessions.process_protocol import (
     ThumbnailRequest,
 )
 from segmentation.sessions.session import Segmenter
+from segmentation.system.atomic_file import remove_leftovers
 from segmentation.system.child_process import Fork, SharedProcesses
 from segmentation.system.fork_server import LIBRARIES, ForkServer
 from segmentation.system.linked_process import LinkedProcess
@@ -138,9 +141,12 @@ class _Process:
                 message = inbox.get(timeout=_POLL)
             except queue.Empty:
                 if self._dead and inbox.empty():
-                    raise _Died(
-                        f"{request.source.label}: the process that ran it {self._process.describe_death()}; start again"
-                    ) from None
+                    death = self._process.describe_death()  # waits for it: its locks end with it
+                    if not request.source.is_live:  # what was recorded of one may be all that there is
+                        for _, path in written_files(request.target, request.config):
+                            if not NUMBER.search(path.name):  # numbered pictures are more than one file
+                                remove_leftovers(path)
+                    raise _Died(f"{request.source.label}: the process that ran it {death}; start again") from None
                 continue
             if isinstance(message, RunAdvanced):
                 if request.progress is not None:

@@ -109,7 +109,7 @@ class PendingFile:
         else:
             raise OSError(errno.EAGAIN, "others lock its temporary file")
         with suppress(OSError):  # a folder that can't be read has no leftovers that can be removed
-            self._remove_leftovers(os.fstat(self._descriptor).st_uid)
+            self.remove_leftovers(os.fstat(self._descriptor).st_uid)
 
     def write(self, data: bytes) -> None:
         """Writes all of the temporary file. Raises `OSError`."""
@@ -201,7 +201,7 @@ class PendingFile:
     def _clear(self, path: Path) -> None:
         """Removes all that a left temporary file of this kind has beside it. Raises `OSError`."""
 
-    def _remove_leftovers(self, owner: int) -> None:
+    def remove_leftovers(self, owner: int) -> None:
         """Removes temporary files of killed processes, of this target and this user. Raises `OSError`."""
         leftover = re.compile(rf"{re.escape(self._beginning())}[0-9a-f]{{8}}\.part{re.escape(self.place.suffix)}")
         for name in os.listdir(self.path.parent):
@@ -239,6 +239,12 @@ def discard_all() -> None:
     """Removes all temporary files of this process, which then has to end."""
     for pending in list(_pending):
         pending.discard()
+
+
+def remove_leftovers(target: Path) -> None:
+    """Removes the temporary files of `target` that killed processes of this user have left."""
+    with suppress(OSError):  # in a folder that can't be read or written there is nothing to remove
+        PendingFile(target, overwrite=True).remove_leftovers(os.geteuid())
 
 
 def write_atomically(target: Path, data: bytes) -> None:

@@ -69,7 +69,7 @@ __device__ void fill(uint4 *tile, const half *x, const half *weights, const half
                 for (int m = 0; m < TALL * 2; m++) {
                     int lane = threadIdx.x * LANES + i, at = first + m * 8 + lane / 4;
                     const float *pair = sums[m / 2][i] + m % 2 * 2;
-                    unsigned word = narrowed(pair[0]) | (unsigned)narrowed(pair[1]) << 16;
+                    unsigned word = both_narrowed(pair[0], pair[1]);
                     reinterpret_cast<unsigned *>(tile + chunk(at, eight))[lane % 4] = there[i][m / 2][m % 2] ? word : 0;
                 }
         }
@@ -86,18 +86,6 @@ __device__ void widen(Few from, float to[FEW]) {  // by value: in one read
         to[k] = widened((half)(from.words[k / 2] >> k % 2 * 16));
 }
 
-__device__ void put(const float from[FEW], half *to, float least, float most) {
-    Few few;
-#pragma unroll
-    for (int k = 0; k < FEW; k++) {
-        unsigned bits = narrowed(bounded(from[k], least, most));
-        few.words[k / 2] = k % 2 ? few.words[k / 2] | bits << 16 : bits;
-    }
-    *reinterpret_cast<Few *>(to) = few;
-}
-
-__device__ float higher(float one, float other) { return one > other || one != one ? one : other; }  // a NaN stays
-
 extern "C" __global__ void separable(const half *x, const half *weights, const half *point_bias, const half *taps,
                                      const half *bias, half *out, int width, int height, float least, float most) {
     __shared__ uint4 tile[TILE_X * TILE_Y * EIGHTS];
@@ -108,7 +96,8 @@ extern "C" __global__ void separable(const half *x, const half *weights, const h
     const int parts = OUT / FEW;
     for (int item = threadIdx.y * THREADS_X + threadIdx.x; item < MADE_X / 2 * parts; item += THREADS_X * THREADS_Y) {
         const int part = item % parts, column = item / parts * 2;
-        float factors[9][FEW], start[FEW], sums[3][2][FEW], highest[FEW];
+        float factors[9][FEW], start[FEW], sums[3][2][FEW];
+        Few highest;
         widen(*reinterpret_cast<const Few *>(bias + part * FEW), start);
 #pragma unroll
         for (int k = 0; k < 9; k++)
@@ -138,22 +127,33 @@ extern "C" __global__ void separable(const half *x, const half *weights, const h
             }
             if (row < 2)
                 continue;
-            float(*made)[FEW] = sums[(row - 2) % 3];
+            Few made[2];
+#pragma unroll
+            for (int k = 0; k < FEW; k++) {
+                const float *pair = sums[(row - 2) % 3][k / (FEW / 2)] + k % (FEW / 2) * 2;
+                made[k / (FEW / 2)].words[k % (FEW / 2)] = both_narrowed(pair[0], pair[1]);
+            }
             if (POOL == 2) {
 #pragma unroll
-                for (int k = 0; k < FEW; k++) {
-                    float own = higher(made[0][k], made[1][k]);
-                    highest[k] = row % 2 ? higher(own, highest[k]) : own;
+                for (int k = 0; k < FEW / 2; k++) {
+                    unsigned own = higher(made[0].words[k], made[1].words[k]);
+                    highest.words[k] = row % 2 ? higher(own, highest.words[k]) : own;
                 }
                 if (row % 2 == 0)
                     continue;
+                made[0] = highest;
+            }
+#pragma unroll
+            for (int k = 0; k < FEW / POOL; k++) {
+                unsigned &both = made[k / (FEW / 2)].words[k % (FEW / 2)];
+                both = bounded(both, least, most);
             }
             const int line = (top + row - 2) / POOL;
             half *to = out + (((long long)blockIdx.z * rows + line) * columns + (left + column) / POOL) * OUT + part * FEW;
 #pragma unroll
             for (int j = 0; j < 2 / POOL; j++)
                 if (line < rows && (left + column) / POOL + j < columns)
-                    put(POOL == 2 ? highest : made[j], to + j * OUT, least, most);
+                    *reinterpret_cast<Few *>(to + j * OUT) = made[j];
         }
     }
 }

@@ -18,7 +18,7 @@ __device__ unsigned pixels(const float *row, int column, int width, bool there, 
     const int at = mirrored ? width - 1 - column : column, step = mirrored ? -1 : 1;
     const float one = there && column >= 0 && column < width ? row[at] : 0;
     const float other = there && column + 1 >= 0 && column + 1 < width ? row[at + step] : 0;
-    return narrowed(one) | (unsigned)narrowed(other) << 16;
+    return both_narrowed(one, other);
 }
 
 // Reads the words of a line of a tile that begins at (left, top): `word`, and so on by `step`, below `end`.
@@ -90,10 +90,9 @@ extern "C" __global__ void stem(const float *x, const half *taps, const half *bi
                     for (int k = 0; k < 2; k++) {
                         int lane = threadIdx.x * LANES + i, column = first + begin + lane / 4 + k * 8, row = top + line;
                         half *to = out + (((long long)blockIdx.z * rows + row) * columns + column) * channels + channel;
-                        unsigned word = narrowed(bounded(sums[i][k * 2], least, most));
-                        word |= (unsigned)narrowed(bounded(sums[i][k * 2 + 1], least, most)) << 16;
+                        unsigned both = bounded(both_narrowed(sums[i][k * 2], sums[i][k * 2 + 1]), least, most);
                         if (row < rows && column < columns)
-                            reinterpret_cast<unsigned *>(to)[lane % 4] = word;
+                            reinterpret_cast<unsigned *>(to)[lane % 4] = both;
                     }
             }
     }

@@ -11,6 +11,7 @@ from segmentation.frames.byte_source import is_fifo
 from segmentation.frames.picture_names import NUMBER, PICTURE_SUFFIXES, PICTURES
 from segmentation.frames.source import Source, is_device, is_url
 from segmentation.media.output_stream import OutputAddress, OutputDevice, OutputStream, Target
+from segmentation.media.pictures.still import holds_video
 from segmentation.media.pictures.webp import is_animated_webp
 from segmentation.options.config import Config
 
@@ -19,11 +20,14 @@ T = TypeVar("T")
 NAME = "{name}"  # in the names of outputs: stands for the name of the live source
 
 
-def default_output(given: str | Source, config: Config | None = None, *, whole_name: bool = False) -> Path:
+def default_output(
+    given: str | Source, config: Config | None = None, *, whole_name: bool = False, content: str = ""
+) -> Path:
     """Returns `<stem>.segmented.mp4` beside the input, `.mkv` for ffv1, `.mov` for cut-outs.
 
     A picture gets a picture: of the input's suffix if such are written, else .png, as for cut-outs. GIFs get GIFs, and
-    as cut-outs WebP; so does animated WebP. Numbered pictures get a video named as what they have in common.
+    as cut-outs WebP; so does animated WebP. Numbered pictures get a video named as what they have in common, and so
+    does a video that is named as a picture. `content` is the file with the input's bytes, if not the named one.
 
     For an address or a device it is in the current folder, and for standard input `stdin.segmented.mp4` there. With
     `whole_name` the input's suffix stays: `<stem>.mov.segmented.mp4`, and a live source's host.
@@ -41,12 +45,12 @@ def default_output(given: str | Source, config: Config | None = None, *, whole_n
         input = place.rpartition("/")[2] if "/" in place else ""
     elif input in ("-", "/dev/stdin"):
         input = "stdin"
-    own = Path(input).suffix.lower()
+    own, content = Path(input).suffix.lower(), content or source.text
     if source.is_pattern:
         return Path(input).parent / f"{NUMBER.sub('', Path(input).stem).strip('._- ') or 'video'}.segmented{suffix}"
-    if own == ".gif" or (own == ".webp" and is_animated_webp(input)):
+    if own == ".gif" or (own == ".webp" and is_animated_webp(content)):
         suffix = ".webp" if cutout else own
-    elif own in PICTURE_SUFFIXES:
+    elif own in PICTURE_SUFFIXES and not holds_video(content):
         suffix = own if own in PICTURES and not cutout else ".png"
     name = Path(input).name if whole_name else Path(input).stem
     return Path(input).parent / f"{name or 'video'}.segmented{suffix}"

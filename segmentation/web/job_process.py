@@ -53,7 +53,7 @@ def _run(
     config = Config(**options)  # what a killed server has begun is written again
     if target is None:
         folder.mkdir(mode=0o700, exist_ok=True)
-    output = folder / _shortened(default_output(name, config)) if target is None else Path(target)
+    output = folder / _shortened(default_output(name, config, content=source)) if target is None else Path(target)
     remote = is_url(source)
     given = _fetched(source, name) if remote else source
     made = Segmenter(config) if workers is None or remote else Workers(workers, config)

@@ -150,7 +150,11 @@ class Previews:
     def mask(self, path: str, options: Options) -> bytes:
         """Returns the mask of a picture's file as a gray PNG. Raises as `Segmenter.masks`, and for a video."""
         config = Config(**options)
-        if not is_still(path, self._access):
+        try:
+            still = is_still(path, self._access)
+        except InputError as exc:
+            raise InputError(f"{path}: is no picture that can be read") from exc
+        if not still:
             raise InputError(f"{path}: is no single picture; /api/frames has the masks of videos, as view=mask")
         picture = read_still(path, self._access).rgb
         mask = self._session(config).masks(picture, refine=config.refine)

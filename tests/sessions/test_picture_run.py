@@ -15,6 +15,7 @@ from program import cli, report
 from segmentation import ConfigError, InputError, OutputError, Segmenter, segment
 from segmentation.cli.main import main
 from segmentation.media.pictures.exif import exif_of
+from segmentation.pipeline.output_paths import default_output
 
 BASELINE = {"mode": "baseline", "infer": "onnxruntime"}
 
@@ -132,6 +133,15 @@ def test_a_video_is_no_picture(segmenter: Segmenter, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="damaged or cut off"):
         segmenter.run(broken, tmp_path / "a.png")
     assert list(tmp_path.iterdir()) == [broken]
+
+
+def test_a_video_named_as_a_picture_becomes_a_video(segmenter: Segmenter, tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").symlink_to(SAMPLE)
+    done = segmenter.run(tmp_path / "a.jpg", max_frames=2)
+    assert done.output == str(tmp_path / "a.segmented.mp4") and done.frames == 2
+    assert default_output(photos.write(tmp_path / "b.jpg", photos.photo())) == tmp_path / "b.segmented.jpg"
+    (tmp_path / "c.jpg").write_bytes(bytes(range(7, 256)) * 9)  # broken, which its run says
+    assert default_output(str(tmp_path / "c.jpg")) == tmp_path / "c.segmented.jpg"
 
 
 def test_a_folder_of_pictures_and_a_video(tmp_path: Path) -> None:

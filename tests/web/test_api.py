@@ -267,6 +267,18 @@ def test_masks_are_those_of_the_session(served: Served, tmp_path: Path) -> None:
         assert np.array_equal(mask, np.rint(255 * segmenter.masks(picture)))
     status, text = detail(served.ask("api/masks", {"file": SAMPLE}))
     assert status == 415 and text.startswith(f"{SAMPLE.name}: is no single picture")
+    (tmp_path / "junk.jpg").write_bytes(bytes(range(7, 256)) * 9)
+    assert detail(served.ask("api/masks", {"file": tmp_path / "junk.jpg"})) == (
+        415,
+        "junk.jpg: is no picture that can be read",
+    )
+
+
+def test_a_video_named_as_a_picture_becomes_a_video(served: Served, tmp_path: Path) -> None:
+    shutil.copy(SAMPLE, tmp_path / "a.jpg")
+    id = served.job({"file": tmp_path / "a.jpg", "options": SMALL})
+    job = served.until(id, "done", "failed")
+    assert job["state"] == "done" and job["frames"] == 3 and job["output"] == "a.segmented.mp4"
 
 
 REFUSED = [

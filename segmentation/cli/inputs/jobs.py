@@ -10,13 +10,13 @@ from pathlib import Path
 
 from segmentation.cli.inputs.find_inputs import VIDEO_SUFFIXES, FoundInput, Inputs
 from segmentation.cli.inputs.standard_streams import STANDARD, is_stdin
-from segmentation.errors import ConfigError, InputError, hide_secrets
+from segmentation.errors import ConfigError, hide_secrets
 from segmentation.frames.byte_source import is_fifo
 from segmentation.frames.picture_names import NUMBER, PICTURE_SUFFIXES, PICTURES, numbered_name, numbers_of
 from segmentation.frames.source import Source, is_device, is_url
 from segmentation.media.containers import CUTOUTS
 from segmentation.media.output_stream import is_output_address
-from segmentation.media.pictures.still import is_still
+from segmentation.media.pictures.still import holds_video
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.options.keywords import RunOptions
@@ -149,11 +149,7 @@ def leave_out_pictures(inputs: Inputs, config: Config) -> None:
 
 
 def _is_still(path: str) -> bool:
-    if Path(path).suffix.lower() not in PICTURE_SUFFIXES or not os.path.isfile(path):
-        return False
-    with suppress(InputError):  # which its own run says
-        return is_still(path)
-    return True
+    return Path(path).suffix.lower() in PICTURE_SUFFIXES and os.path.isfile(path) and not holds_video(path)
 
 
 def _targets(

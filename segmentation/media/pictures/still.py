@@ -8,6 +8,7 @@ import logging
 import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,15 @@ def is_still(given: str | Source, access: Access | None = None) -> bool:
         if name == "image2" or name.endswith("_pipe"):
             return True
         return container.metadata.get("major_brand", "").strip() in BRANDS
+
+
+def holds_video(path: str) -> bool:
+    """Returns whether a file is a video or an animation, whatever its name says. A broken one is none."""
+    if not Path(path).is_file():  # opening a pipe would wait for its writer
+        return False
+    with suppress(InputError):  # which the run says
+        return not is_still(path)
+    return False
 
 
 def read_still(given: str | Source, access: Access | None = None) -> Still:

@@ -1,0 +1,38 @@
+"""Pictures and the frames of iterators on a GPU, against the CPU's."""
+
+from collections.abc import Iterator
+
+import av
+import numpy as np
+import pytest
+from paths import SAMPLE
+
+from segmentation import Segmenter
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def sides() -> Iterator[tuple[Segmenter, Segmenter]]:
+    with Segmenter(mode="optimized") as gpu, Segmenter(device="cpu") as cpu:
+        yield gpu, cpu
+
+
+def test_pictures(sides: tuple[Segmenter, Segmenter]) -> None:
+    with av.open(str(SAMPLE)) as container:
+        picture = next(container.decode(video=0)).to_ndarray(format="rgb24")
+    masks, expected = (side.masks(picture) for side in sides)
+    assert np.abs(masks - expected).mean() < 0.005 and (expected > 0.5).mean() > 0.02
+    for effect in ("blur:25", "color:#00b140", "mask"):
+        shown, other = (side.apply(picture, mask=expected, effect=effect).astype(int) for side in sides)
+        assert np.abs(shown - other).mean() < 1, effect
+    shown, other = (side.apply(picture).astype(int) for side in sides)
+    assert np.abs(shown - other).mean() < 1 < np.abs(shown - picture).mean()
+
+
+def test_frames(sides: tuple[Segmenter, Segmenter]) -> None:
+    frames, expected = (list(side.frames(SAMPLE, max_frames=40)) for side in sides)
+    assert len(frames) == len(expected) == 40
+    for frame, other in zip(frames, expected, strict=True):
+        assert frame.seconds == other.seconds and np.abs(frame.image.astype(int) - other.image).mean() < 1
+        assert np.abs(frame.mask - other.mask).mean() < 0.005

@@ -246,6 +246,8 @@ class Clock(Generic[PacketT]):
         if not 0 < wrong <= len(own) - _STEADY:
             return None
         length, back = self._length(packet, self._tracks[stream]), own[wrong - 1] - own[wrong]
+        if back < 0 and not self._steps:  # a first picture that is shown for long, such as a title or an idle screen
+            return None
         begin = own[wrong] - wrong * length
         if 0 < back <= self._seconds(_JITTER):  # right streams may be that far apart in a file
             late, steady = own[0] - begin > self._seconds(_BACK), pairwise(own[wrong : wrong + _STEADY + 1])

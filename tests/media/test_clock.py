@@ -351,7 +351,16 @@ def test_sound_follows_its_picture_over_a_gap_shortly_before_the_end(seconds: fl
     assert not clock.changed
 
 
-@pytest.mark.parametrize("shown", [[0, 4, 1, 2, 3, 751, 750, 1500, 1502, 1501], [0, 2500, 250, 500], [0, 1000]])
+@pytest.mark.parametrize(
+    "shown",
+    [
+        [0, 4, 1, 2, 3, 751, 750, 1500, 1502, 1501],
+        [0, 2500, 250, 500],
+        [0, 1000],
+        [0, *range(300, 320)],
+        [0, 300, 600, 900, 1200],
+    ],
+)
 def test_pictures_far_apart_stay_where_decoding_times_are_computed(shown: list[int]) -> None:
     """As of Matroska: decoding times follow from the pictures' order, and lengths are those to the next packet's."""
     decoded = [None, *sorted(shown)][: len(shown)]

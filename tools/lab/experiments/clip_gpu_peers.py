@@ -274,7 +274,7 @@ def main() -> None:
     from circumstances import circumstances
 
     given = {"DALI": options.dali, "torchcodec": options.torchcodec}
-    about = circumstances(f"benchmarks/{Path(__file__).name}", sys.argv[1:])
+    about = circumstances(f"lab/experiments/{Path(__file__).name}", sys.argv[1:])
     about["versions"]["torch"] = metadata.version("torch")
     for made in metadata.distributions(path=[str(path) for path in given.values() if path]):
         if "dali" in made.name or made.name == "torchcodec":

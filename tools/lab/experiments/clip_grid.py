@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "lab" / "results" / "clip-grid.json")
     options = parser.parse_args()
     results: dict[str, Any] = {}
-    about = circumstances(f"benchmarks/{Path(__file__).name}", sys.argv[1:]) | {"device": options.device}
+    about = circumstances(f"lab/experiments/{Path(__file__).name}", sys.argv[1:]) | {"device": options.device}
     about["workers"] = options.workers
     if options.device != "cpu":
         import torch

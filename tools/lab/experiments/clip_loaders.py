@@ -177,7 +177,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "lab" / "results" / "clip-loaders.json")
     options = parser.parse_args()
     peers = of_videos()
-    about = circumstances(f"benchmarks/{Path(__file__).name}", sys.argv[1:])
+    about = circumstances(f"lab/experiments/{Path(__file__).name}", sys.argv[1:])
     about["versions"] |= {peer: metadata.version(peer) for peer in ("decord", "torchcodec") if peer in peers}
     about |= {"clip": [LENGTH, SIDE, SIDE], "frames": options.frames, "device": options.device}
     if options.device != "cpu":

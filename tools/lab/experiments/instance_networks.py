@@ -125,7 +125,7 @@ def main() -> None:
         "-o", "--output", type=Path, default=ROOT / "tools" / "lab" / "results" / "instance-networks.json"
     )
     options = parser.parse_args()
-    about = circumstances(f"benchmarks/{Path(__file__).name}", sys.argv[1:])
+    about = circumstances(f"lab/experiments/{Path(__file__).name}", sys.argv[1:])
     with tempfile.TemporaryDirectory() as folder:
         model = options.model or random_yolo(options.keep or Path(folder) / "yolo-seg-random.onnx")
         pipelines = {

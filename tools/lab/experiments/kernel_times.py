@@ -206,7 +206,7 @@ def main() -> None:
         with torch.inference_mode(), torch.cuda.stream(gpu.stream):
             rows["masks"].append(size | masks_of(model, info, gpu))
             rows["propagation"].append(size | propagation(model, gpu))
-    about = circumstances(f"benchmarks/{Path(__file__).name}", sys.argv[1:])
+    about = circumstances(f"lab/experiments/{Path(__file__).name}", sys.argv[1:])
     about["hardware"]["gpu"] = torch.cuda.get_device_name()
     options.output.write_text(json.dumps(about | rows, indent=2) + "\n")
     for name, several in rows.items():

@@ -26,7 +26,7 @@ def main() -> None:
     from gpu_networks import measured  # needs PyTorch, and --help does not
 
     name, rows = measured(options.model or ["person"], options.batch, options.repeats)
-    about = circumstances(f"benchmarks/{Path(__file__).name}", sys.argv[1:])
+    about = circumstances(f"lab/experiments/{Path(__file__).name}", sys.argv[1:])
     about["hardware"]["gpu"] = name
     options.output.write_text(json.dumps(about | {"networks": rows}, indent=2) + "\n")
     for row in rows:

@@ -89,6 +89,7 @@ class Muxer:
         self._says_beginning = option == "-o" and not config.start  # once for all outputs
         self._source: InputContainer | None = None
         self._others: dict[int, Stream] = {}
+        self.other_videos: list[int] = []  # the numbers of the source's further videos, which lines have named
         self.copied: dict[int, int] = {}  # the numbers of the source's other streams, and of their counterparts
         self._packets: Iterator[tuple[Fraction, Packet[Stream]]] = iter(())  # of the other streams, after their dts
         self._next: tuple[Fraction, Packet[Stream]] | None = None
@@ -267,6 +268,7 @@ class Muxer:
             log.warning(left_out + "it may name people (--keep-metadata)", *which)
         elif stream.type == "video":
             log.warning(left_out + "one video goes out", *which)  # a copy would show the parts that the effect hides
+            self.other_videos.append(stream.index)
         elif _is_chapters(stream, source) or self._is_timecode(stream):
             pass  # FFmpeg writes these anew, from the chapters and the video's metadata
         elif not self._can_hold(stream):

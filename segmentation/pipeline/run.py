@@ -278,7 +278,8 @@ class Run:
         return ", ".join(map(str, videos or others)) or "the counts"
 
     def _report_damage(self) -> None:
-        report_late(self._source, self._late, self._config)
+        main = self._outputs.main
+        report_late(self._source, self._late, self._config, () if main is None else main.other_videos)
         damaged = self._decoder.damaged
         if not damaged:
             return

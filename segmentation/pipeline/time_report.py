@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from segmentation.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from segmentation.media.muxer import Muxer
     from segmentation.media.source_packets import SourcePackets
@@ -36,13 +36,18 @@ def late_words(missing: Mapping[int, str]) -> str:
     return ", ".join(f"{stream} ({kind})" for stream, kind in missing.items())
 
 
-def report_late(path: str, missing: Mapping[int, str], config: Config) -> None:
-    """Says which streams are left out as they begin on the way. With `strict`, raises `InputError`."""
+def report_late(path: str, missing: Mapping[int, str], config: Config, named: Collection[int] = ()) -> None:
+    """Says which streams are left out as they begin on the way. With `strict`, raises `InputError`.
+
+    Earlier lines say of the streams `named` that they are left out.
+    """
     if not missing:
         return
     text = f"{path}: stream {late_words(missing)} begins on the way, and is left out"
     if config.strict:
         raise InputError(f"{text}; without --strict, the rest is written")
+    if set(missing) <= set(named):
+        text = f"{path}: what is left out begins on the way"
     chosen, hint = "-map 0", "remux it"
     if any(kind.startswith("video") for kind in missing.values()):
         chosen, hint = " ".join(f"-map 0:{stream}" for stream in missing), "process that by itself"

@@ -131,7 +131,7 @@ class Joiner:
         first = self._begun
         if info.may_step:
             self._late = missing_streams(late_in(info), config)
-            report_late(info.path, self._late, config)
+            report_late(info.path, self._late, config, self._outputs[0].muxer.other_videos)
         if config.strict and self._damaged:
             raise InputError(
                 f"{info.path}: {self._damaged} frames are damaged or missing; without --strict, what can be decoded is "

@@ -64,9 +64,10 @@ def test_a_recording_with_other_pids_goes_on(tmp_path: Path) -> None:
     assert max(after.time - before.time for before, after in pairwise(sound)) < Fraction(1, 25)  # type: ignore[operator]
 
 
-def test_a_recording_of_another_codec_is_no_silent_loss(tmp_path: Path) -> None:
+def test_a_recording_of_another_codec_is_no_silent_loss(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     report = segment(joined(tmp_path, "mpeg2video"), tmp_path / "b.mkv", **PLAIN)
     assert report.frames == 20 and report.late == {2: "video mpeg2video"} and not report.complete
+    assert caplog.text.count("mpeg2video") == 1 and "what is left out begins on the way; process that" in caplog.text
     assert segment(tmp_path / "joined.ts", tmp_path / "b.mkv", max_frames=5, **PLAIN).late == {}
 
 

@@ -4,6 +4,7 @@ import ctypes
 import logging
 import os
 import re
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -19,7 +20,9 @@ logging.getLogger("PyNvVideoCodec").propagate = False  # each import logs a vers
 
 NVCUVID = "libnvcuvid.so.1"  # NVDEC
 DRIVER = "libcuda.so.1"
+TORCH_IS_SLOWER = "without a GPU, PyTorch is slower than ONNX Runtime; --infer torch asks for it"
 _NVML = "libnvidia-ml.so.1"
+_AMD = ("/dev/kfd", "/dev/dxg")  # of its GPUs under Linux, and under Windows' own
 _VIDEO = (NVCUVID, "libnvidia-encode.so.1")  # PyNvVideoCodec loads both
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*, cuda.h
 _PACKAGES = (
@@ -110,6 +113,13 @@ def require_gpu(index: int) -> GpuInfo:
 def driver_is_there() -> bool:
     """Returns whether NVIDIA's driver can be loaded, whether or not it shows a GPU."""
     return _loads(DRIVER)
+
+
+def torch_may_find_gpu(device: str | None) -> bool:
+    """Returns whether PyTorch may run on a GPU where `--device` is this. To ask PyTorch takes over a second."""
+    if not allows_cuda(device):
+        return False
+    return sys.platform != "linux" or find_gpu() is not None or any(map(os.path.exists, _AMD))
 
 
 def visible_gpus(config: Config) -> list[str]:

@@ -26,7 +26,15 @@ from segmentation.errors import (
     did_you_mean,
 )
 from segmentation.frames import FORMATS, Memory, VideoInfo
-from segmentation.gpu.discovery import device_index, enter_context, find_gpu, require_torch, require_video_libraries
+from segmentation.gpu.discovery import (
+    TORCH_IS_SLOWER,
+    device_index,
+    enter_context,
+    find_gpu,
+    require_torch,
+    require_video_libraries,
+    torch_may_find_gpu,
+)
 from segmentation.media.containers import CUTOUTS, codec_for, of_pictures
 from segmentation.media.opening.stream_properties import working_format
 from segmentation.media.output_stream import OutputStream, Target, as_target
@@ -448,6 +456,8 @@ def _candidate(stage: str, name: str, config: Config, info: VideoInfo | None) ->
         nvenc_engine(config)
     if name == "tensorrt":
         choose(find_gpu(device_index(config)), installed())
+    if name == "torch" and config.infer is None and not torch_may_find_gpu(config.device):
+        raise BackendError(TORCH_IS_SLOWER)
     module, _, attribute = one.place.partition(":")
     implementation: type[Stage] = loaded(module, attribute, one.extra)
     if one.on_gpu:

@@ -14,6 +14,7 @@ from torch.fx import GraphModule
 
 from segmentation.errors import BackendError
 from segmentation.frames import Memory, VideoInfo
+from segmentation.gpu.discovery import TORCH_IS_SLOWER
 from segmentation.models.model import Model
 from segmentation.options.config import Config
 from segmentation.options.devices import processor
@@ -57,7 +58,7 @@ class TorchInference(Inference):
     def describe(config: Config, info: VideoInfo | None = None) -> str:
         device = _device(config)
         if device.type == "cpu" and config.infer is None:
-            raise BackendError("without a GPU, PyTorch is slower than ONNX Runtime; --infer torch asks for it")
+            raise BackendError(TORCH_IS_SLOWER)
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
         return f"PyTorch {torch.__version__}, {name}, eager FP32"
 

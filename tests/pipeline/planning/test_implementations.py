@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +46,20 @@ assert "pinned_num_register_threads" in os.environ[{name!r}]
 """
     environment = {key: value for key, value in os.environ.items() if key != name}
     subprocess.run([sys.executable, "-c", program], check=True, env=environment)
+
+
+def test_a_run_on_the_cpu_does_not_import_pytorch(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("from pathlib import Path; Path(__file__).with_suffix('.asked').touch()")
+    program = f"""
+import sys
+from pathlib import Path
+sys.path.insert(0, {str(tmp_path)!r})
+from segmentation.options.config import Config
+from segmentation.pipeline.planning.plan import make_plan
+assert make_plan(Config(device="cpu")).infer.name == "onnxruntime"
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert not (tmp_path / "torch.asked").exists()
 
 
 @pytest.mark.skipif(find_gpu() is not None, reason="there is a GPU")

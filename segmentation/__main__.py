@@ -6,6 +6,8 @@ import re
 import signal
 import sys
 
+_SHOWN = {"-h", "--help", "--help-all", "--version"}  # which need no library of the stages
+
 
 def start() -> None:
     """Imports the program and runs it, then ends the process."""
@@ -23,6 +25,11 @@ def start() -> None:
 
             gc.enable()
             sys.exit(serve(sys.argv[2:]))
+        if not _SHOWN.isdisjoint(sys.argv):
+            from segmentation.cli.arguments import show
+
+            if code := show():
+                sys.exit(code)
         begin_processes()
         from segmentation.cli.main import command
     except (ImportError, MemoryError, OSError) as exc:  # one is missing, or memory or descriptors are used up

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from types import ModuleType
 
+import pytest
 from paths import ROOT
 
 import segmentation
@@ -51,3 +52,18 @@ def test_clips_promises_what_its_page_shows() -> None:
     assert {"ClipDataset", "ClipLoader", "Output"} <= set(re.findall(r"\w+", page))
     others = {name for name, value in vars(clips).items() if not isinstance(value, ModuleType)}
     assert {name for name in others if not name.startswith("_")} == set(clips.__all__)
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_what_is_printed_alone_needs_no_library_of_the_stages(option: str) -> None:
+    program = f"""
+import sys
+from segmentation.__main__ import start
+sys.argv[1:] = [{option!r}]
+try:
+    start()
+except SystemExit as end:
+    print(end.code, *{{"cv2", "onnxruntime"}} & sys.modules.keys())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1].split() == ["0"]

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast, get_args
 
-from segmentation.cli.inputs.jobs import effect_and_file
+from segmentation.cli.console import checks_stdout
 from segmentation.cli.parser import Parser, add_everyday, new_parser, parse_into, read_time
 from segmentation.errors import ConfigError
+from segmentation.options.also import effect_and_file
 from segmentation.options.command import Arguments
 from segmentation.options.config import OPTIONS, Config
 from segmentation.options.keywords import Options
@@ -35,6 +36,13 @@ def parse(arguments: Sequence[str] | None = None) -> Arguments:
         except ConfigError as exc:
             parser.error(f"argument {row.flag}: {exc}")
     return options
+
+
+@checks_stdout
+def show(arguments: Sequence[str] | None = None) -> int:
+    """Prints what --help and its like ask for, and exits. Returns 0 where nothing does, 1 for a broken stdout."""
+    parse(arguments)
+    return 0
 
 
 def config_from(options: argparse.Namespace) -> Config:

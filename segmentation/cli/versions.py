@@ -5,8 +5,6 @@ import platform
 from collections.abc import Callable, Sequence
 from importlib import metadata
 
-import av
-
 import segmentation
 from segmentation.cli.console import put_out
 
@@ -44,6 +42,8 @@ class PrintLines(argparse.Action):
 
 def versions() -> list[str]:
     """Returns name and version of the program, of Python and FFmpeg, and of each library that is installed."""
+    import av  # which the other options of this kind do without
+
     found = [
         f"segmentation {segmentation.__version__}",
         f"Python {platform.python_version()}",

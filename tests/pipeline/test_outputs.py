@@ -16,9 +16,9 @@ from program import TIMEOUT, cli, file_limit, report, running, start, without_pr
 from videos import Synthetic, packets, pictures, same_packets, same_times, times
 
 from segmentation import ConfigError, DeviceError, OutputError, segment
-from segmentation.cli.inputs.jobs import effect_and_file
 from segmentation.frames import FrameBatch
 from segmentation.media.muxer import Muxer
+from segmentation.options.also import effect_and_file
 from segmentation.pipeline.report import Report
 from segmentation.stages.encode.pyav import PyAVEncoder
 from segmentation.stages.encode.segments import Layout

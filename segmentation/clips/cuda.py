@@ -11,7 +11,7 @@ Each call of a library that releases the GIL waits for it again, among all the t
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 from segmentation.clips.clip_builder import REMEDY, ClipBuilder, ClipInProgress, Sample
 from segmentation.clips.decode import decoded, needed, opened
 from segmentation.clips.index import VideoIndex
+from segmentation.clips.native_pictures import ClipPicture, NativePictures
 from segmentation.clips.open_videos import OpenVideos
 from segmentation.clips.output import Augmentation, Output
 from segmentation.clips.sampling import CLIPS, elements, lengths, levels, places, weights
-from segmentation.errors import InputError
+from segmentation.errors import BackendError, InputError
 from segmentation.frames import FORMATS, PixelFormat
 from segmentation.frames.orientation import Orientation
 from segmentation.gpu.context import Gpu
@@ -37,6 +38,7 @@ from segmentation.gpu.errors import gpu_errors
 from segmentation.gpu.kernels import Kernels
 from segmentation.media.bitstream.start_codes import PacketFilter
 from segmentation.stages.decode.chunks import needs_earlier_frames
+from segmentation.stages.decode.native.library import library
 from segmentation.stages.decode.nvdec_log import damage_log
 from segmentation.stages.decode.nvdec_session import NvdecSession, Surface, TimesToCome
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
@@ -65,7 +67,7 @@ class _Joined(NamedTuple):
     event: torch.cuda.Event
 
 
-class CudaClipBuilder(ClipBuilder[Surface]):
+class CudaClipBuilder(ClipBuilder["Surface | ClipPicture"]):
     """Makes CUDA tensors. Its sessions and their memory are kept for the videos to come, and end with the maker."""
 
     def __init__(self, outputs: Mapping[str, Output], index: int, engines: int) -> None:
@@ -79,6 +81,7 @@ class CudaClipBuilder(ClipBuilder[Surface]):
         damage_log()  # takes over the library's log, which two threads must not do at once
         with ThreadPoolExecutor(1) as pool:  # else the caller's current device would be another one from here on
             self.gpu, self._joining, self.outputs = pool.submit(_prepared, outputs, index).result()
+        self._native = NativePictures(self.gpu) if _has_library() else None
 
     @contextmanager
     def working(self) -> Iterator[None]:
@@ -86,21 +89,19 @@ class CudaClipBuilder(ClipBuilder[Surface]):
             self.gpu.enter()
             yield
 
-    def frames(self, index: VideoIndex, numbers: Sequence[int]) -> Iterator[tuple[int, Surface]]:
-        """See `ClipBuilder.frames`. Where NVDEC finds damage, or a frame is missing, FFmpeg decides what is damaged.
-
-        NVDEC conceals damage, and its library names that in its log alone, which all sessions share.
-        """
-        named = damage_log().count()
+    def frames(self, index: VideoIndex, numbers: Sequence[int]) -> Iterator[tuple[int, Surface | ClipPicture]]:
+        """See `ClipBuilder.frames`. Where NVDEC finds damage, or a frame is missing, FFmpeg decides what is damaged."""
         try:
-            yield from self._decoded(index, numbers)
+            with opened(index, numbers[0], self._videos.lent) as (stream, packets):
+                decode = self._decoded if self._native is None else self._native
+                damaged = yield from decode(index, numbers, stream, packets)
         except InputError:
             _refuse_damage(index, numbers)
             raise
-        if damage_log().count() > named:
+        if damaged:
             _refuse_damage(index, numbers)
 
-    def begin(self, index: VideoIndex, draw: Augmentation, length: int) -> ClipInProgress[Surface]:
+    def begin(self, index: VideoIndex, draw: Augmentation, length: int) -> ClipInProgress[Surface | ClipPicture]:
         return _CudaClip(self, index, draw, length)
 
     def masks(self, masks: NDArray[np.uint8]) -> _Made:
@@ -148,27 +149,42 @@ class CudaClipBuilder(ClipBuilder[Surface]):
             self._kernels[key] = self.gpu.kernels(CLIPS, layout, orientation)
         return self._kernels[key]
 
-    def _decoded(self, index: VideoIndex, numbers: Sequence[int]) -> Iterator[tuple[int, Surface]]:
-        """Yields the surfaces in order. Raises `InputError` if one of them does not come out."""
-        with opened(index, numbers[0], self._videos.lent) as (stream, packets):
-            about = (index.coding.codec, *index.stored, index.coding.pix_fmt, stream.codec_context.extradata)
-            wanted = StreamFormat(self.gpu.index, *about)
-            session = self._sessions.take(wanted) or NvdecSession(wanted, self.gpu, remedy=REMEDY)
-            session.path = index.path
-            try:
-                left = iter(numbers)
+    def _decoded(
+        self, index: VideoIndex, numbers: Sequence[int], stream: VideoStream, packets: Packets
+    ) -> Generator[tuple[int, Surface], None, bool]:
+        """Yields the surfaces in order. Returns whether some session has found damage meanwhile.
+
+        NVDEC conceals damage, and its library names that in its log alone, which all sessions share. Raises
+        `InputError` if a surface does not come out.
+        """
+        named = damage_log().count()
+        about = (index.coding.codec, *index.stored, index.coding.pix_fmt, stream.codec_context.extradata)
+        wanted = StreamFormat(self.gpu.index, *about)
+        session = self._sessions.take(wanted) or NvdecSession(wanted, self.gpu, remedy=REMEDY)
+        session.path = index.path
+        try:
+            left = iter(numbers)
+            number = next(left, None)
+            for found, surface in _surfaces(session, stream, packets, index, numbers):
+                if found != number:
+                    break
+                yield found, surface
                 number = next(left, None)
-                for found, surface in _surfaces(session, stream, packets, index, numbers):
-                    if found != number:
-                        break
-                    yield found, surface
-                    number = next(left, None)
-                if number is not None:
-                    raise InputError(f"{index.path}: frame {number} can't be decoded")
-            except BaseException:
-                session.close()  # it may hold frames of this clip, which would come out as frames of the next
-                raise
-            self._sessions.give_back(session)
+            if number is not None:
+                raise InputError(f"{index.path}: frame {number} can't be decoded")
+        except BaseException:
+            session.close()  # it may hold frames of this clip, which would come out as frames of the next
+            raise
+        self._sessions.give_back(session)
+        return damage_log().count() > named
+
+
+def _has_library() -> bool:
+    try:
+        library()
+    except BackendError:  # PyNvVideoCodec decodes then
+        return False
+    return True
 
 
 def _prepared(outputs: Mapping[str, Output], index: int) -> tuple[Gpu, Gpu, dict[str, tuple[Output, torch.Tensor]]]:
@@ -215,22 +231,31 @@ def _surfaces(
     yield from named(session.decode(nvc.PacketData()))  # an empty packet empties the session
 
 
-class _CudaClip(ClipInProgress[Surface]):
+class _CudaClip(ClipInProgress["Surface | ClipPicture"]):
     def __init__(self, maker: CudaClipBuilder, index: VideoIndex, draw: Augmentation, length: int) -> None:
-        layout = FORMATS[index.coding.pix_fmt.replace("yuvj", "yuv")]
+        layout = self._layout = FORMATS[index.coding.pix_fmt.replace("yuvj", "yuv")]
         self._path, (width, height) = index.path, index.stored
         self._shape = (height * 3 // 2 if layout.shift_y else height * 3, width)  # of a surface
         self._parts = {name: _Part(maker, index, layout, draw, length, *made) for name, made in maker.outputs.items()}
-        self._count, self._gpu = 0, maker.gpu
+        self._count, self._gpu, self._rows = 0, maker.gpu, height
 
-    def add(self, frame: Surface) -> None:
+    def add(self, frame: Surface | ClipPicture) -> None:
         """See `ClipInProgress.add`. Raises `InputError` if the video's size has changed."""
-        if tuple(frame.shape[:2]) != self._shape:
-            raise InputError(f"{self._path}: the picture's size changes on the way; {REMEDY}")
-        address, pitch = frame.GetPtrToPlane(0), frame.strides[0]
+        picture = frame if isinstance(frame, ClipPicture) else self._in(frame)
         for part in self._parts.values():
-            part.make(address, pitch, self._count)
+            part.make(picture, self._count)
         self._count += 1
+
+    def _in(self, surface: Surface) -> ClipPicture:
+        """Returns the picture in a surface: luma above interleaved chroma (4:2:0), or above U and V (4:4:4)."""
+        if tuple(surface.shape[:2]) != self._shape:
+            raise InputError(f"{self._path}: the picture's size changes on the way; {REMEDY}")
+        each, shift = (1, 0) if self._layout.bits == 8 else (2, 6)
+        y, pitch = surface.GetPtrToPlane(0), surface.strides[0]
+        u = y + each * self._rows * pitch
+        step = 1 + self._layout.shift_x
+        v = u + each * (1 if self._layout.shift_x else self._rows * pitch)
+        return ClipPicture(y, u, v, pitch, pitch, step, shift)
 
     def sample(self) -> Sample:
         event = self._gpu.record_event()
@@ -252,7 +277,7 @@ class _Part:
     ) -> None:
         """`numbers` is `sampling.elements` of the output, as bytes."""
         self._window = window = output.window(index.size, draw, index.orientation).stored(index.size, index.orientation)
-        self._layout, self._rows = layout, index.stored[1]
+        self._layout, self._bytes = layout, 1 if layout.bits == 8 else 2
         height, width = output.size or index.size
         self.clip = maker.gpu.empty((length, 3, height, width), getattr(torch, output.dtype))
         columns, rows = index.orientation.size(width, height)  # as stored
@@ -260,15 +285,18 @@ class _Part:
         tables = [maker.weights(before, after) for before, after in along]
         nowhere, zero = np.uint64(0), np.int64(0)  # given anew for each frame
         self._queue = maker.kernels(layout, index.orientation).prepared(
-            *("clip_sample", (columns, rows, 1), nowhere, nowhere, nowhere, zero, 0 if layout.bits == 8 else 6),
+            *("clip_sample", (columns, rows, 1), nowhere, nowhere, nowhere, zero, zero, 0, 0),
             *(argument for table in tables for argument in (table, table.shape[1] - 1)),
             *(columns, rows, int(window.mirrored), *levels(output.color, index.coding.color, layout.bits).ravel()),
             *(numbers, self.clip.element_size(), self.clip.view(torch.uint8), zero),
         )
         self._length = 3 * height * width  # elements of a frame
 
-    def make(self, address: int, pitch: int, place: int) -> None:
-        """Queues the kernel for frame `place` of the clip, from a surface at an address, with `pitch` samples a row."""
-        bytes_each = 1 if self._layout.bits == 8 else 2
-        y, u, v = (address + bytes_each * begin for begin in places(self._window, pitch, self._rows, self._layout))
-        self._queue(y=y, u=u, v=v, pitch=pitch, first=place * self._length)
+    def make(self, picture: ClipPicture, place: int) -> None:
+        """Queues the kernel for frame `place` of the clip."""
+        y, u, v, pitch, chroma_pitch, step, shift = picture
+        luma, chroma = (self._bytes * n for n in places(self._window, pitch, chroma_pitch, step, self._layout))
+        self._queue(
+            y=y + luma, u=u + chroma, v=v + chroma, pitch=pitch, chroma_pitch=chroma_pitch, step=step, shift=shift,
+            first=place * self._length,
+        )  # fmt: skip

@@ -1,4 +1,4 @@
-// Makes one frame of a clip from a surface of NVDEC: cropped, scaled, upright, mirrored, as numbers.
+// Makes one frame of a clip from a decoded picture: cropped, scaled, upright, mirrored, as numbers.
 
 // Channel c is the element (3, 256) at the level round(255 * clip(matrix * (Y, U, V, 1), 0, 1)). The matrix makes RGB,
 // or only brings the stream's own numbers to 0..1.
@@ -20,11 +20,12 @@ __device__ float mean(const sample *plane, long long pitch, int step, int shift,
     return sum;
 }
 
-// y, u and v point to the first samples of the window in a surface with `pitch` samples a row; with 4:2:0, u and v are
-// interleaved. `shift` is 6 for 10 bits, which NVDEC keeps in the high bits, 0 for 8 bits. (width, rows) is the target's
-// size as stored. Each pair of tables is an `Axis`. `bytes` of an element: 1 (uint8), 2 (float16) or 4 (float32). The
+// y, u and v point to the first samples of the window, in rows of `pitch` and `chroma_pitch` samples; `step` is 2 where
+// u and v are interleaved. `shift` is 6 for 10 bits in the high bits, as NVDEC's surfaces have them, else 0.
+// (width, rows) is the target's size as stored. Each pair of tables is an `Axis`. `bytes` of an element: 1 (uint8), 2 (float16) or 4 (float32). The
 // frame (3, upright height, upright width) begins at element `first` of the clip. A thread makes one pixel.
-extern "C" __global__ void clip_sample(const sample *y, const sample *u, const sample *v, long long pitch, int shift,
+extern "C" __global__ void clip_sample(const sample *y, const sample *u, const sample *v, long long pitch,
+                                       long long chroma_pitch, int step, int shift,
                                        const float *luma_across, int luma_columns, const float *luma_down,
                                        int luma_rows, const float *chroma_across, int chroma_columns,
                                        const float *chroma_down, int chroma_rows, int width, int rows, int mirrored,
@@ -34,8 +35,8 @@ extern "C" __global__ void clip_sample(const sample *y, const sample *u, const s
     if (column >= width || row >= rows) return;
     const Axis across{chroma_across, chroma_columns}, down{chroma_down, chroma_rows};
     const float luma = mean(y, pitch, 1, shift, {luma_across, luma_columns}, {luma_down, luma_rows}, column, row);
-    const float blue = mean(u, pitch, ACROSS, shift, across, down, column, row);
-    const float red = mean(v, pitch, ACROSS, shift, across, down, column, row);
+    const float blue = mean(u, chroma_pitch, step, shift, across, down, column, row);
+    const float red = mean(v, chroma_pitch, step, shift, across, down, column, row);
     const int upright_width = TURNS % 2 ? rows : width;
     const int at = upright(column, row, width, rows);
     const int from_left = at % upright_width;

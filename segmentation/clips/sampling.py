@@ -16,19 +16,14 @@ from segmentation.stages.preprocess.resampling import Table, bilinear, means, ta
 CLIPS = KernelSource(files=("clips/sample.cu",))
 
 
-def places(window: Window, pitch: int, height: int, layout: PixelFormat) -> tuple[int, int, int]:
-    """Returns the numbers of the samples in a surface at which Y, U and V of a `window` of the stored picture begin.
+def places(window: Window, pitch: int, chroma_pitch: int, step: int, layout: PixelFormat) -> tuple[int, int]:
+    """Returns how many samples behind its plane's first one the luma and the chroma of a `window` begin.
 
-    The surface has `height` rows of luma of `pitch` samples above interleaved UV (4:2:0), or above U and V (4:4:4).
-    As in FFmpeg's crop, the chroma of a window begins at the sample of its first pixel.
+    The window is one of the stored picture. Pitches are samples from row to row, `step` is from one sample of a row's
+    chroma to the next. As in FFmpeg's crop, the chroma of a window begins at the sample of its first pixel.
     """
-    luma = window.top * pitch + window.left
-    row, column = window.top >> layout.shift_y, window.left >> layout.shift_x
-    if layout.shift_x:
-        u = (height + row) * pitch + 2 * column
-        return luma, u, u + 1
-    u = (height + row) * pitch + column
-    return luma, u, u + height * pitch
+    chroma = (window.top >> layout.shift_y) * chroma_pitch + step * (window.left >> layout.shift_x)
+    return window.top * pitch + window.left, chroma
 
 
 def lengths(window: Window, layout: PixelFormat) -> tuple[int, int, int, int]:

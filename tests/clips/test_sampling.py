@@ -13,19 +13,15 @@ from segmentation.frames import FORMATS, LIMITED, Color
 
 @pytest.mark.parametrize("name", ["yuv420p", "yuv420p10le", "yuv444p"])
 def test_places_are_those_of_the_windows_first_samples(name: str) -> None:
-    layout, (width, height), pitch = FORMATS[name], (12, 8), 20
-    shapes = layout.shapes(width, height)
-    y, u, v = (np.arange(h * w).reshape(h, w) + 1000 * number for number, (h, w) in enumerate(shapes, 1))
-    surface = np.zeros((height + (height // 2 if layout.shift_y else 2 * height), pitch), int)
-    surface[:height, :width] = y
-    if layout.shift_x:
-        surface[height:, :width:2], surface[height:, 1:width:2] = u, v
-    else:
-        surface[height : 2 * height, :width], surface[2 * height :, :width] = u, v
+    layout, (width, height) = FORMATS[name], (12, 8)
+    y, u, _ = (np.arange(h * w).reshape(h, w) for h, w in layout.shapes(width, height))
     window = Window(4, 6, 3, 5)
-    found = [surface.ravel()[place] for place in places(window, pitch, height, layout)]
     row, column = 4 >> layout.shift_y, 6 >> layout.shift_x
-    assert found == [y[4, 6], u[row, column], v[row, column]]
+    luma, chroma = places(window, width, u.shape[1], 1, layout)
+    assert (y.ravel()[luma], u.ravel()[chroma]) == (y[4, 6], u[row, column])
+    interleaved = np.zeros((len(u), 40), int)
+    interleaved[:, : 2 * u.shape[1] : 2] = u
+    assert interleaved.ravel()[places(window, 20, 40, 2, layout)[1]] == u[row, column]
     assert lengths(window, layout) == ((5, 3, 3, 2) if layout.shift_x else (5, 3, 5, 3))
 
 

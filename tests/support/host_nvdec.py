@@ -180,6 +180,20 @@ def _native_module() -> Any:
 
 
 @cache
+def _pictures_module() -> Any:
+    pictures = imported_anew(
+        "segmentation.gpu.context",
+        "segmentation.gpu.plane_pool",
+        "segmentation.stages.decode.native.session",
+        "segmentation.clips.native_pictures",
+    )
+    pictures.NativeSession.__init__.__globals__["native"] = SimpleNamespace(
+        **{**vars(native_library), "library": stand_in}
+    )
+    return pictures
+
+
+@cache
 def _live_module() -> Any:
     live = imported_anew(
         "segmentation.gpu.context",
@@ -207,6 +221,14 @@ def host_native_nvdec(info: VideoInfo, sessions: Any = None, **options: Any) -> 
         native = _native_module()
     stand_in_driver().stand_in_size(info.width, info.height)
     return native.NativeNvdecDecoder(info, "yuv420p", config, NvdecGpu(), sessions=sessions)
+
+
+def host_native_pictures(size: tuple[int, int]) -> Any:
+    """Returns the `NativePictures` of clips on the stand-in for the driver, for videos of a size (width, height)."""
+    with _importing:
+        pictures = _pictures_module()
+    stand_in_driver().stand_in_size(*size)
+    return pictures.NativePictures(NvdecGpu())
 
 
 def host_live_nvdec(info: VideoInfo, sessions: Any = None, **options: Any) -> Any:

@@ -16,7 +16,7 @@ struct CUVIDPICPARAMS {
 namespace {
 
 constexpr size_t HELD = 4;
-std::atomic<int> width, height, alive, decoded, fail_at{-1}, fault, damaged_every, wider_at{-1};
+std::atomic<int> width, height, alive, decoded, mapped, fail_at{-1}, fault, damaged_every, wider_at{-1};
 
 struct Shown {
     long long time;
@@ -54,7 +54,7 @@ struct Parser {
 struct Decoder {
     CUVIDDECODECREATEINFO made;
     uint8_t content[64]{};
-    bool damaged[64]{};
+    bool damaged[64]{}, done[64]{};
     int mapped = 0;
 };
 
@@ -75,9 +75,10 @@ extern "C" {
 void stand_in_size(int w, int h) { width = w, height = h; }
 // From now on: picture `at` fails with error `number`, every `every`-th one is damaged, those after `wider` are wider.
 void stand_in_faults(int at, int number, int every, int wider) {
-    decoded = 0, fail_at = at, fault = number, damaged_every = every, wider_at = wider;
+    decoded = mapped = 0, fail_at = at, fault = number, damaged_every = every, wider_at = wider;
 }
 int stand_in_alive() { return alive; }
+int stand_in_mapped() { return mapped; }  // surfaces since `stand_in_faults`
 
 CUresult cuCtxGetCurrent(CUcontext *c) { return *c = (CUcontext)16, 0; }
 CUresult cuCtxPushCurrent_v2(CUcontext c) { return c == (CUcontext)16 ? 0 : 201; }
@@ -143,17 +144,22 @@ CUresult cuvidDecodePicture(CUvideodecoder given, CUVIDPICPARAMS *picture) {
     const int number = decoded++;
     if (number == fail_at) return fault;
     d.content[picture->index] = (uint8_t)picture->sum;
+    d.done[picture->index] = false;
     d.damaged[picture->index] = damaged_every && number % damaged_every == 0;
     return 0;
 }
 CUresult cuvidGetDecodeStatus(CUvideodecoder given, int index, CUVIDGETDECODESTATUS *status) {
-    status->decodeStatus = ((Decoder *)given)->damaged[index] ? 8 + index % 2 : 2;
+    auto &d = *(Decoder *)given;
+    status->decodeStatus = !d.done[index] ? 1 : d.damaged[index] ? 8 + index % 2 : 2;
+    d.done[index] = true;  // at the next look
     return 0;
 }
 CUresult cuvidMapVideoFrame64(CUvideodecoder given, int index, unsigned long long *surface, unsigned *pitch,
                               CUVIDPROCPARAMS *) {
     auto &d = *(Decoder *)given;
     if (d.mapped++) return 205;
+    mapped++;
+    d.done[index] = true;
     *pitch = (unsigned)(d.made.ulTargetWidth + 511) & ~511u;
     const size_t luma = *pitch * d.made.ulTargetHeight;
     auto *made = (uint8_t *)malloc(luma * 3 / 2);

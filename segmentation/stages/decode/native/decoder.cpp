@@ -1,6 +1,8 @@
 // Decodes many packets in one call, by the driver's own NVDEC API, and unpacks the pictures into a batch's planes.
 // Python gives up the GIL once for such a call. See session.py, which mirrors the structures that cross over.
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <deque>
 
@@ -13,6 +15,8 @@ constexpr int DISPLAY_DELAY = 4;  // pictures that the parser holds back, so tha
 constexpr int MORE_SURFACES = 6;              // than the stream needs
 constexpr int MOST_SURFACES = 32;  // and pictures that one packet may push out
 constexpr int OUTPUTS = 2;  // surfaces that can be mapped at once
+constexpr int MOST_UNASKED = 2;  // dropped pictures whose status is to come: the engine goes on, and no index is used again
+constexpr int POLL = 100, PATIENCE = 20000;  // microseconds between looks at such a status, and in all
 
 Driver driver;
 
@@ -58,6 +62,7 @@ struct Picture {
 struct Result {
     int32_t consumed, produced, flushed, shown;  // packets; pictures in targets; 1 after a flush; pictures in all
     int32_t expected[2];                         // packets whose pictures are to come, by group
+    int32_t damaged, reserved;                   // pictures that were dropped
 };
 
 enum Outcome : int { FINE = 0, FAILED = 1, CHANGES = 2 };  // CHANGES: the pictures get another size or depth
@@ -73,6 +78,7 @@ struct Session {
     CUVIDEOFORMAT format{};
     int surfaces = 0;
     std::deque<Expected> expected;
+    std::deque<int> dropped;  // indexes of pictures whose status was not asked
     CUfunction kernel = nullptr;  // this and the next ones: during a call
     Target *targets = nullptr;    // two
     Picture *pictures = nullptr;
@@ -105,6 +111,7 @@ struct Session {
                           area.left == before.left && area.top == before.top;
         if (same) return surfaces;
         if (decoder && expected.size() > 1) return fail(CHANGES, "other headers before all pictures are out");
+        ask(0);
         if (decoder && !check(driver.cuvidDestroyDecoder(decoder), "cuvidDestroyDecoder")) return 0;
         decoder = nullptr;
         format = f;
@@ -140,6 +147,26 @@ struct Session {
         return check(driver.cuvidDecodePicture(decoder, picture), "cuvidDecodePicture");
     }
 
+    // Returns how a picture's decoding stands; 0 of codecs of which the driver does not tell.
+    int status(int index) {
+        CUVIDGETDECODESTATUS state{};
+        return driver.cuvidGetDecodeStatus(decoder, index, &state) ? 0 : state.decodeStatus;
+    }
+
+    static bool damaged(int status) {
+        return status == cuvidDecodeStatus_Error || status == cuvidDecodeStatus_Error_Concealed;
+    }
+
+    // Counts damaged ones among the pictures that were dropped first, until `most` are left whose decoding may go on.
+    void ask(size_t most) {
+        for (; dropped.size() > most; dropped.pop_front()) {
+            int found = status(dropped.front());
+            for (int waited = 0; found == cuvidDecodeStatus_InProgress && waited < PATIENCE; waited += POLL)
+                usleep(POLL), found = status(dropped.front());
+            result->damaged += damaged(found);
+        }
+    }
+
     // Returns the packet of the picture that comes out with this time.
     Expected taken(int64_t time) {
         auto at = expected.begin();
@@ -154,7 +181,11 @@ struct Session {
         const Expected packet = taken(shown.timestamp);
         group = packet.group;
         result->shown++;
-        if (!packet.kept) return true;
+        if (!packet.kept) {
+            dropped.push_back(shown.picture_index);
+            ask(MOST_UNASKED);
+            return true;
+        }
         CUVIDPROCPARAMS how{};
         how.progressive_frame = shown.progressive_frame;
         how.second_field = shown.repeat_first_field + 1;
@@ -165,11 +196,7 @@ struct Session {
         unsigned pitch = 0;
         const CUresult mapped = driver.cuvidMapVideoFrame64(decoder, shown.picture_index, &surface, &pitch, &how);
         if (!check(mapped, "cuvidMapVideoFrame")) return false;
-        CUVIDGETDECODESTATUS state{};
-        const bool known = !driver.cuvidGetDecodeStatus(decoder, shown.picture_index, &state);  // not of every codec
-        const bool damaged = known && (state.decodeStatus == cuvidDecodeStatus_Error ||
-                                       state.decodeStatus == cuvidDecodeStatus_Error_Concealed);
-        const bool unpacked = unpack(surface, pitch, packet, damaged);
+        const bool unpacked = unpack(surface, pitch, packet, damaged(status(shown.picture_index)));
         return check(driver.cuvidUnmapVideoFrame64(decoder, surface), "cuvidUnmapVideoFrame") && unpacked;
     }
 
@@ -273,6 +300,7 @@ int nd_decode(void *given, const Packets *packets, int count, int group, int flu
         s.parse((const void *)packets->data[i], packets->sizes[i], packets->times[i]);
     }
     if (s.outcome == FINE && flush && result->consumed == count && !s.full()) result->flushed = s.parse(nullptr, 0, 0);
+    if (s.outcome == FINE && result->flushed) s.ask(0);
     for (const Expected &packet : s.expected) result->expected[packet.group]++;
     s.targets = nullptr, s.pictures = nullptr, s.result = nullptr;
     return s.outcome;

@@ -75,10 +75,12 @@ class Result(ctypes.Structure):
     flushed: int
     shown: int
     expected: ctypes.Array[c_int32]
+    damaged: int  # pictures that were dropped
 
     _fields_ = (
         *((name, c_int32) for name in ("consumed", "produced", "flushed", "shown")),
         ("expected", c_int32 * 2),
+        *((name, c_int32) for name in ("damaged", "_")),
     )
 
 

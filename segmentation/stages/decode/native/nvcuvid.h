@@ -23,6 +23,7 @@ enum : int {
     cudaVideoCreate_PreferCUVID = 4,
     CUVID_PKT_ENDOFSTREAM = 1,
     CUVID_PKT_TIMESTAMP = 2,
+    cuvidDecodeStatus_InProgress = 1,
     cuvidDecodeStatus_Error = 8,
     cuvidDecodeStatus_Error_Concealed = 9,
 };

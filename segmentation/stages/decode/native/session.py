@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 MOST_AT_ONCE = 32  # pictures that one packet may push out: as many as a decoder has surfaces
 _MOST_PICTURES = 128  # of a call
-_REMEDY = "use --decode pyav"
 _IN_ORDER = ("vp8", "vp9")  # codecs whose frames are shown as they are decoded
 
 
@@ -61,9 +60,9 @@ class NativeSession:
     It takes packets of two groups, of one chunk and of the next one, and puts the pictures into the group's target.
     """
 
-    def __init__(self, stream_format: StreamFormat, gpu: Gpu) -> None:
-        """Creates a session on the stream of `gpu`. Raises as `decode` does."""
-        self.format, self.gpu = stream_format, gpu
+    def __init__(self, stream_format: StreamFormat, gpu: Gpu, *, remedy: str = "use --decode pyav") -> None:
+        """Creates a session on the stream of `gpu`. `remedy` ends its errors. Raises as `decode` does."""
+        self.format, self.gpu, self._remedy = stream_format, gpu, remedy
         self.path = ""  # of the file that is being decoded, for errors
         self.group = 0  # of the last chunk
         self.targets = (native.Target * 2)()
@@ -87,7 +86,7 @@ class NativeSession:
         with capture_unsafe():
             self._handle: int = self._library.nd_create(byref(settings), reason, len(reason))
         if not self._handle:
-            raise _fault(stream_format.codec, reason.value.decode())
+            raise self._fault(stream_format.codec, reason.value.decode())
         # A session that nobody closes goes with its last reference. A process that ends needs none of it.
         self._destroyed = finalize(self, _destroy, self._library, self._handle)
         self._destroyed.atexit = False
@@ -107,9 +106,9 @@ class NativeSession:
             )
         if outcome == native.CHANGES:
             what = "the picture's size or depth changes on the way, which NVDEC's frames don't follow"
-            raise StreamChanges(f"{self.path}: {what}; {_REMEDY}")
+            raise StreamChanges(f"{self.path}: {what}; {self._remedy}")
         if outcome:
-            raise _fault(self.path, self._library.nd_error(self._handle).decode())
+            raise self._fault(self.path, self._library.nd_error(self._handle).decode())
         self._begun = self._begun or result.shown > 0
         return result
 
@@ -123,13 +122,12 @@ class NativeSession:
         self._handle = 0
         self._destroyed()
 
+    def _fault(self, what: str, reason: str) -> SegmentationError:
+        """Returns the error of a call of the driver that failed."""
+        fault = translate_gpu_error(RuntimeError(reason))
+        return fault or InputError(f"{what}: NVDEC can't decode it ({reason}); {self._remedy}")
+
 
 def _destroy(library: ctypes.CDLL, handle: int) -> None:
     with capture_unsafe():
         library.nd_destroy(handle)
-
-
-def _fault(what: str, reason: str) -> SegmentationError:
-    """Returns the error of a call of the driver that failed."""
-    fault = translate_gpu_error(RuntimeError(reason))
-    return fault or InputError(f"{what}: NVDEC can't decode it ({reason}); {_REMEDY}")

@@ -1,0 +1,151 @@
+"""Decodes the pictures of clips by the native library: a call for a clip, or for some of its pictures.
+
+Pictures that no clip shows stay where NVDEC has decoded them. To get one out takes the GPU from the training meanwhile.
+"""
+
+from __future__ import annotations  # av.Packet takes its parameter only for type checkers
+
+from collections.abc import Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from av.video.stream import VideoStream
+
+from segmentation.clips.clip_builder import REMEDY
+from segmentation.clips.decode import needed
+from segmentation.clips.index import VideoIndex
+from segmentation.errors import InputError
+from segmentation.frames import FORMATS, PixelFormat
+from segmentation.gpu.context import Gpu, torch_dtype
+from segmentation.gpu.plane_pool import DevicePlanes
+from segmentation.media.bitstream.start_codes import PacketFilter
+from segmentation.stages.decode.chunks import is_hidden, needs_earlier_frames
+from segmentation.stages.decode.native.session import MOST_AT_ONCE, NativeSession, Packets
+from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
+from segmentation.stages.decode.stream_format import StreamFormat
+from segmentation.stages.frame_kernels import FRAMES
+
+if TYPE_CHECKING:
+    from segmentation.media.video_packet import ChunkPacket, VideoPacket
+
+_AT_ONCE = 8  # pictures of a set of planes
+_UNEXPECTED = 8  # pictures that may come beside those that are wanted, in damaged streams
+
+
+class ClipPicture(NamedTuple):
+    """A decoded picture in device memory, until the next one is asked for. Lengths are in samples."""
+
+    y: int  # addresses of the first samples
+    u: int
+    v: int
+    pitch: int  # from row to row
+    chroma_pitch: int
+    step: int  # from one sample of chroma to the next in its row
+    shift: int  # by which samples are to be shifted down
+
+
+class NativePictures:
+    """Decodes on sessions that it keeps for the videos to come. Any thread may call."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        """Pictures are there, and may be overwritten, in the order of the work on the stream of `gpu`."""
+        self._gpu, self._sessions = gpu, NvdecSessionPool()
+
+    def __call__(
+        self, index: VideoIndex, numbers: Sequence[int], stream: VideoStream, packets: Iterator[VideoPacket]
+    ) -> Generator[tuple[int, ClipPicture], None, bool]:
+        """Yields the pictures of `numbers`, in order, from `packets` that begin at the keyframe before them.
+
+        Returns whether NVDEC has found damage on the way, which it conceals. Raises `InputError` if a picture does not
+        come out, or a packet is damaged.
+        """
+        about = (index.coding.codec, *index.stored, index.coding.pix_fmt, stream.codec_context.extradata)
+        wanted = StreamFormat(self._gpu.index, *about, latency="calls")
+        kept = cast("NativeSession | None", self._sessions.take(wanted))
+        session = kept or NativeSession(wanted, self._gpu, remedy=REMEDY)
+        session.path = index.path
+        try:
+            taken = list(_packets(index, numbers, stream, packets))
+            damaged = yield from self._decoded(session, index, numbers, taken)
+        except BaseException:
+            session.close()  # it may hold frames of this clip, which would come out as frames of the next
+            raise
+        self._sessions.give_back(session)
+        return damaged
+
+    def _decoded(
+        self, session: NativeSession, index: VideoIndex, numbers: Sequence[int], packets: Sequence[ChunkPacket]
+    ) -> Generator[tuple[int, ClipPicture], None, bool]:
+        codec = index.coding.codec
+        numbered = {int(index.pts[number]): number for number in numbers}
+        hidden = [is_hidden(codec, packet) for packet in packets]
+        given = Packets(
+            packets,
+            [packet.pts if packet.pts is not None else packet.dts or 0 for packet in packets],
+            [-1 if not_shown else serial for serial, not_shown in enumerate(hidden)],
+            [packet.pts in numbered and not not_shown for packet, not_shown in zip(packets, hidden, strict=True)],
+        )
+        layout = FORMATS[index.coding.pix_fmt.replace("yuvj", "yuv")]
+        planes = _ClipPlanes(self._gpu, layout, index.stored)
+        left = iter(numbers)
+        number = next(left, None)
+        at, flushed, damaged = 0, False, False
+        while not flushed:
+            planes.aim(session, min(len(numbers) + _UNEXPECTED, _AT_ONCE - 1 + MOST_AT_ONCE))
+            result = session.decode(given, at, planes.unpack, flush=True)
+            at, flushed = at + result.consumed, bool(result.flushed)
+            shown = [(picture.serial, bool(picture.damaged)) for picture in session.pictures[: result.produced]]
+            damaged = damaged or result.damaged > 0 or any(one for _, one in shown)
+            for place, (serial, _) in enumerate(shown):
+                pts = packets[serial].pts if serial >= 0 else None
+                if pts is None or numbered.get(pts) != number:
+                    continue
+                yield numbered[pts], planes.picture(place)
+                number = next(left, None)
+        session.forget(0)
+        if number is not None:
+            raise InputError(f"{index.path}: frame {number} can't be decoded")
+        return damaged
+
+
+class _ClipPlanes:
+    """Planes for the pictures of a call."""
+
+    def __init__(self, gpu: Gpu, layout: PixelFormat, size: tuple[int, int]) -> None:
+        self._shapes = layout.shapes(*size)
+        self._bytes = 1 if layout.bits == 8 else 2
+        self._pool = gpu.plane_pool([(_AT_ONCE, *shape) for shape in self._shapes], torch_dtype(layout))
+        self._sets: list[DevicePlanes] = []
+        self.unpack = gpu.kernels(FRAMES, layout).handle("unpack")  # the kernel that writes them
+
+    def aim(self, session: NativeSession, most: int) -> None:
+        """Lets the session's next pictures go to the planes, from the first place on. There are `most` at most."""
+        while len(self._sets) * _AT_ONCE < most:
+            self._sets.append(self._pool.take())
+        session.group, target = 0, session.targets[0]
+        for number, planes in enumerate(self._sets):
+            for i, plane in enumerate(planes):
+                target.planes[number][i] = plane.data_ptr()
+        target.sets, target.capacity, target.filled = len(self._sets), _AT_ONCE, 0
+
+    def picture(self, place: int) -> ClipPicture:
+        planes, row = self._sets[place // _AT_ONCE], place % _AT_ONCE
+        y, u, v = (
+            plane.data_ptr() + self._bytes * row * height * width
+            for plane, (height, width) in zip(planes, self._shapes, strict=True)
+        )
+        return ClipPicture(y, u, v, self._shapes[0][1], self._shapes[1][1], 1, 0)
+
+
+def _packets(
+    index: VideoIndex, numbers: Sequence[int], stream: VideoStream, packets: Iterator[VideoPacket]
+) -> Iterator[ChunkPacket]:
+    """Yields what a decoder needs. Raises `InputError` for a damaged packet."""
+    codec, filtered, keyframes = index.coding.codec, PacketFilter(stream, index.path), 0
+    for packet in needed(packets, index, numbers, codec):
+        made = filtered(packet)
+        if not made:
+            raise InputError(f"{index.path}: a packet on the way to frame {numbers[-1]} is damaged")
+        for ready in made:
+            keyframes += ready.is_keyframe
+            if keyframes > 1 or not needs_earlier_frames(codec, ready):
+                yield ready

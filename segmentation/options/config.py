@@ -1,7 +1,7 @@
 """Every option, once. The command line and `segment()` both build a `Config`, which checks itself on creation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO, get_args
 
@@ -529,3 +529,8 @@ class Config:
 
 
 OPTIONS = rows_of(Config)
+
+
+def with_batch_size(config: Config, frames: int) -> Config:
+    """Returns the options with another batch size: as they are where it is theirs, since checking them takes longer."""
+    return config if config.batch_size == frames else replace(config, batch_size=frames)

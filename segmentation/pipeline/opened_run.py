@@ -19,7 +19,7 @@ from segmentation.media.output_stream import Target
 from segmentation.models.model import Model
 from segmentation.models.secondary import SecondaryNetwork, check_labels
 from segmentation.options.access import access_of
-from segmentation.options.config import Config
+from segmentation.options.config import Config, with_batch_size
 from segmentation.options.times import exact
 from segmentation.pipeline.model_loader import ModelPreloader
 from segmentation.pipeline.planning.plan import Plan, make_plan, with_own_format
@@ -162,8 +162,7 @@ def on_machine(
     if gpu is not None:
         gpu.enter()  # another thread's run may have made it
     batch_size = resources.batch_size(config, model, on_gpu=plan.on_gpu, live=info.live is not None)
-    if config.batch_size != batch_size:  # the options are checked again, which takes longer than the comparison
-        config = replace(config, batch_size=batch_size)
+    config = with_batch_size(config, batch_size)
     with gpu_errors():
         clock = StageClock(gpu, trace)
     return OpenedRun(

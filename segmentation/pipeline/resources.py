@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from segmentation.errors import BackendError, RefusesNetwork
@@ -18,7 +17,7 @@ from segmentation.gpu.discovery import device_index, pin_by_threads
 from segmentation.gpu.errors import gpu_errors
 from segmentation.models.model import Model, load_model
 from segmentation.models.secondary import SecondaryNetwork
-from segmentation.options.config import Config
+from segmentation.options.config import Config, with_batch_size
 from segmentation.options.then import networks_on
 from segmentation.pipeline.first_run import begin_kernels
 from segmentation.pipeline.model_loader import ModelPreloader
@@ -154,14 +153,12 @@ class Resources:
 
     def preloader(self, model: Model | None, config: Config, *, live: bool) -> ModelPreloader | None:
         """For a network that is not loaded yet, one for all runs that begin together; `None` where there is none."""
-        if model is None:
-            return None
-        config = replace(config, batch_size=self.batch_size(config, model, on_gpu=True, live=live))
-        config = replace(config, batch_size=keys_at_once(config, model))
-        key = (model, config.batch_size, wants_class_map(model, config))
         with self._lock:
-            if any(known == model for _, known, _, _ in self._networks):
+            if model is None or any(known == model for _, known, _, _ in self._networks):
                 return None
+            config = with_batch_size(config, self.batch_size(config, model, on_gpu=True, live=live))
+            config = with_batch_size(config, keys_at_once(config, model))
+            key = (model, config.batch_size, wants_class_map(model, config))
             return self._preloaders.setdefault(key, ModelPreloader(model, config))
 
     def batch_size(self, config: Config, model: Model | None, *, on_gpu: bool, live: bool) -> int:
@@ -179,7 +176,7 @@ class Resources:
         Raises `ModelError` or `RefusesNetwork`.
         """
         at_once = keys_at_once(config, model)
-        config = replace(config, batch_size=at_once)
+        config = with_batch_size(config, at_once)
         key = (choice.implementation, model, at_once if choice.on_gpu else None, wants_class_map(model, config))
         with self._lock:
             if key in self._refused:

@@ -93,7 +93,7 @@ class Segmenter(Closing):
         playable files.
         """
         check_keywords(options, RunOptions.__annotations__, "run()", session=Options.__annotations__)
-        config, stop = replace(self.config, **options), stop or threading.Event()
+        config, stop = replace(self.config, **options) if options else self.config, stop or threading.Event()
         given = source_of(input, stop)
         with self.streams.watch(given) if given.is_live else nullcontext() as monitor:
             config = with_name(config, given)

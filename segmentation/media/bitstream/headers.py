@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 _IDR = 5  # nal_unit_type of an IDR picture, H.264 table 7-1
@@ -19,6 +20,7 @@ _VIDEO_OBJECT_LAYER = range(0x20, 0x30)  # video_object_layer_start_code, MPEG-4
 _VP9_RGB = 7  # color_space, VP9 bitstream, section 7.2.2
 _AV1_SEQUENCE = 1  # obu_type of a sequence header, AV1 bitstream, section 6.2.2
 _LEB128 = 8  # bytes of a number at most, AV1 bitstream, section 4.10.5
+_KEPT = 64  # parameter sets that were read: they come again with each keyframe, and with clips of one encoder
 _GOLOMB = 32  # zeros before a code at most, H.264 clause 7.2
 _MOST = 8192  # bytes
 _SEQUENCE_DISPLAY = 2  # extension_start_code_identifier, MPEG-2 table 6-2
@@ -195,6 +197,7 @@ def units(data: bytes) -> Iterator[bytes]:
     yield from data.split(b"\0\0\1")[1:]
 
 
+@lru_cache(_KEPT)
 def _parsed(unit: bytes) -> _ParameterSet:
     """Reads a sequence parameter set."""
     bits = _Bits(unit[1:].replace(b"\0\0\3", b"\0\0"))  # without emulation prevention bytes
@@ -256,6 +259,7 @@ def _window(bits: "_Bits", chroma: int, rows: int) -> tuple[int, int, int, int]:
     return bits.golomb() * across, bits.golomb() * across, bits.golomb() * down, bits.golomb() * down
 
 
+@lru_cache(_KEPT)
 def _hevc_picture(unit: bytes) -> Shown:
     """Reads H.265's sequence parameter set up to its conformance window, clause 7.3.2.2.1."""
     bits = _Bits(unit[2:].replace(b"\0\0\3", b"\0\0"))

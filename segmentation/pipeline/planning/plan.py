@@ -40,7 +40,7 @@ from segmentation.media.opening.stream_properties import working_format
 from segmentation.media.output_stream import OutputStream, Target, as_target
 from segmentation.models.model import ENGINE, Model
 from segmentation.models.secondary import SecondaryNetwork
-from segmentation.options.config import UNCOMPRESSED, Config
+from segmentation.options.config import UNCOMPRESSED, Config, with_batch_size
 from segmentation.options.devices import allows_cuda, processor
 from segmentation.options.effect import Effect
 from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS, candidates
@@ -112,7 +112,7 @@ class Plan:
 
     def with_batch_size(self, frames: int) -> Plan:
         """Returns the plan for batches of at most that many frames: stages allocate memory for a batch."""
-        outputs = (replace(output, config=replace(output.config, batch_size=frames)) for output in self.outputs)
+        outputs = (replace(output, config=with_batch_size(output.config, frames)) for output in self.outputs)
         return replace(self, outputs=tuple(outputs))
 
     @property
@@ -336,7 +336,7 @@ def _with_effect(config: Config, effect: Effect) -> Config:
         return replace(config, effect=effect.text, codec=None, preset=None, encode=None, quality=None, verify=False)
     if was and not is_now:
         return replace(config, effect=effect.text, encode=None, quality=None)
-    return replace(config, effect=effect.text)
+    return config if config.effect == effect.text else replace(config, effect=effect.text)
 
 
 def _without_codec(config: Config, path: Path, option: str) -> Config:
@@ -394,8 +394,8 @@ def _choose(
                 raise BackendError(f"{model.name} carries states from frame to frame, which it can't")
             implementation, reason = _candidate(stage, name, config, info)
             if model is not None and issubclass(implementation, Inference):
-                given = replace(config, batch_size=model.batch_on_gpu or config.batch_size or GPU_BATCH)
-                found_out = implementation.known(model, replace(given, batch_size=keys_at_once(given, model)))
+                given = with_batch_size(config, model.batch_on_gpu or config.batch_size or GPU_BATCH)
+                found_out = implementation.known(model, with_batch_size(given, keys_at_once(given, model)))
                 reason = ", ".join(filter(None, (reason, found_out)))
             return Choice(name, implementation, reason, _said_once(refusals))
         except LacksEngine as exc:

@@ -72,7 +72,7 @@ def _built(options: argparse.Namespace) -> str:
     # The engine is named after the file, also where the model was given by the name of a built-in one.
     spec = EngineSpec(
         model=replace(model, name=model.path.stem),
-        options=engine_options,
+        options=engine_options if "batch" in chosen else engine_options.of(model),
         variant=variant,
         gpu=gpu,
         frames=options.frames,

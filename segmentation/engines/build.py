@@ -5,7 +5,7 @@ import platform
 import re
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +21,28 @@ from segmentation.engines.verdict import forget
 from segmentation.errors import BackendError, EngineError
 from segmentation.models.graph.comparison import MIN_IOU, compare
 from segmentation.models.graph.fp16 import masks, to_fp16
-from segmentation.models.graph.onnx_graph import for_one_picture, is_quantized, prepare, run, session_of
+from segmentation.models.graph.onnx_graph import (
+    for_one_picture,
+    in_order,
+    is_quantized,
+    prepare,
+    session_of,
+    states_in,
+)
 from segmentation.models.metadata import load_json
 from segmentation.models.model import Model
 from segmentation.models.sample_picture import picture_inputs
 from segmentation.models.scores import probabilities
-from segmentation.models.sidecar import FORMAT, Sidecar, digest, is_sidecar, load_plan, sidecar_of, write_engine
+from segmentation.models.sidecar import (
+    FORMAT,
+    Sidecar,
+    StateSpec,
+    digest,
+    is_sidecar,
+    load_plan,
+    sidecar_of,
+    write_engine,
+)
 from segmentation.system.cache import engine_folder, locked, make_folder
 
 log = logging.getLogger(__name__)
@@ -84,7 +100,7 @@ def trust(path: Path, spec: EngineSpec) -> None:
     fixed = spec.options.fixed_batch
     graph = prepare(model, fixed)
     sizes = [fixed or 1, 3, model.height, model.width]
-    scores = run(session_of(graph), np.zeros(sizes, model.dtype))[0]
+    scores = next(in_order(session_of(graph), model, [np.zeros(sizes, model.dtype)]))[model.output_name]
     batch, dtype = fixed or -1, np.dtype(model.dtype).name
     built = Built(
         plan,
@@ -93,7 +109,8 @@ def trust(path: Path, spec: EngineSpec) -> None:
     )
     _check_sidecar_is_free(path)
     checked = "not built by this program: trusted by its user"
-    write_engine(path, plan, _sidecar(spec, built, "trusted", "unknown", None, checked, 0.0))
+    sidecar = _sidecar(spec, built, _states(graph, model), "trusted", "unknown", None, checked, 0.0)
+    write_engine(path, plan, sidecar)
 
 
 def _rebuild_reason(path: Path, fingerprint: str) -> str | None:
@@ -138,12 +155,20 @@ def _build(spec: EngineSpec, pictures: Pictures, verify: bool) -> tuple[bytes, S
     built = build_plan(graph, model, options, spec.variant, spec.capability, timings)
     seconds = time.perf_counter() - begin
     fp16 = asdict(comparison) if comparison is not None else None
-    sidecar = _sidecar(spec, built, spec.fingerprint, precision, fp16, "", seconds)
     checked = "not run: it has a trial before it serves"
+    sidecar = _sidecar(spec, built, _states(exact, model), spec.fingerprint, precision, fp16, checked, seconds)
     if verify:
-        checked = _verify(spec, pictures, exact, built.plan, sidecar)
-    log.info("verify: %s", checked)
-    return built.plan, _sidecar(spec, built, spec.fingerprint, precision, fp16, checked, seconds)
+        sidecar = replace(sidecar, checked=_verify(spec, pictures, exact, built.plan, sidecar))
+    log.info("verify: %s", sidecar.checked)
+    return built.plan, sidecar
+
+
+def _states(graph: onnx.ModelProto, model: Model) -> list[StateSpec]:
+    """Returns the states of a prepared graph."""
+    return [
+        {"name": one.name, "dtype": one.dtype, "shape": list(one.shape), "source": one.source}
+        for one in states_in(session_of(graph), model)
+    ]
 
 
 def _verify(spec: EngineSpec, pictures: Pictures, exact: onnx.ModelProto, plan: bytes, sidecar: Sidecar) -> str:
@@ -178,6 +203,7 @@ def _verify(spec: EngineSpec, pictures: Pictures, exact: onnx.ModelProto, plan: 
 def _sidecar(
     spec: EngineSpec,
     built: Built,
+    states: list[StateSpec],
     fingerprint: str,
     precision: str,
     fp16: dict[str, object] | None,
@@ -195,6 +221,7 @@ def _sidecar(
         variant_version=spec.variant.version,
         input=built.input,
         output=built.output,
+        states=states,
         batch=list(spec.options.batch),
         **meaning_of(spec.model),
         precision=precision,

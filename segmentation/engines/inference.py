@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -37,6 +38,8 @@ _SECONDS, _CALLS = 0.5, 10  # that a network is timed for at least, and batches 
 class TensorRTInference(Inference):
     """See `segmentation.stages.inference`. The next call overwrites the masks that were returned.
 
+    All runs share the engine's session. The states of a recurrent network are copied to it and back for each batch.
+
     An engine is built from an ONNX, and found by the next run; see `segmentation.engines.build`. Before it serves, it
     goes through a trial, see `trial.py`.
     """
@@ -67,6 +70,7 @@ class TensorRTInference(Inference):
         self._masks = torch.empty(shape, dtype=torch.float32, device=gpu.device)
         wanted = wants_class_map(self._model, config)
         self._class_map = torch.empty(shape, dtype=torch.uint8, device=gpu.device) if wanted else None
+        self._states: list[torch.Tensor] | None = None  # of this run, behind its last frame
 
     @classmethod
     def _proven(cls, model: Model, config: Config, gpu: Gpu) -> Path:
@@ -105,10 +109,16 @@ class TensorRTInference(Inference):
         device = _device(config)
         return f"{_variant(device)}, {require_gpu(device.index)}, engine"
 
+    def for_run(self) -> Inference:
+        fresh = copy(self)
+        fresh._states = None
+        return fresh
+
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def __call__(self, tensor: torch.Tensor) -> InferenceResult:
         session, class_map = self._session, self._class_map
         with torch.cuda.stream(session.stream):
+            self._resume()
             for begin in range(0, len(tensor), session.largest):
                 part = tensor[begin : begin + session.largest]
                 session.input[: len(part)].copy_(part)
@@ -116,8 +126,17 @@ class TensorRTInference(Inference):
                 probabilities(session.output[: len(part)], self._model, self._masks[begin : begin + len(part)])
                 if class_map is not None:
                     class_map[begin : begin + len(part)].copy_(likeliest(session.output[: len(part)], self._model))
+            self._states = [state.clone() for state in session.states]
             masks = self._masks[: len(tensor)]
             return InferenceResult(masks, None if class_map is None else class_map[: len(tensor)].clone())
+
+    def _resume(self) -> None:
+        """Gives the session the states that this run's last frame has left. The session's stream is current."""
+        if self._states is None:
+            self._session.reset()
+            return
+        for state, kept in zip(self._session.states, self._states, strict=True):
+            state.copy_(kept)
 
 
 def _measured(load: Callable[[], Inference], pictures: Pictures, batch: int, gpu: Gpu) -> Measured:
@@ -157,7 +176,7 @@ def _check(verdict: Verdict, file: VerdictFile, config: Config) -> None:
 
 def _spec(model: Model, device: torch.device) -> EngineSpec:
     """Returns the specification of the engine for a model. Raises `BackendError` where none can be."""
-    options = EngineOptions() if model.batch is None else EngineOptions(batch=(model.batch,) * 3)
+    options = (EngineOptions() if model.batch is None else EngineOptions(batch=(model.batch,) * 3)).of(model)
     variant, gpu = _variant(device), require_gpu(device.index)
     if variant.module == LEAN:
         return ready_spec(model, options, gpu)

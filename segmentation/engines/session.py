@@ -43,7 +43,8 @@ class EngineSession:
     """An engine on one stream, with buffers for its largest batch.
 
     `input` and `output` are CUDA tensors (largest, ...) that stay in place. On `stream`, write the first pictures of
-    `input`, call `run`, and read as many of `output`.
+    `input`, call `run`, and read as many of `output`. `states` are CUDA tensors likewise, for the next frame of a
+    recurrent network: `run` writes them, and so may the caller between two frames.
     """
 
     def __init__(
@@ -82,8 +83,14 @@ class EngineSession:
                 f"({one_line(reason)}); build it again here"
             )
         self._compare_with(sidecar)
-        self.input = self._buffer(sidecar.input)
-        self.output = self._buffer(sidecar.output)
+        self.input, self.output = (
+            self._buffer([self.largest, *tensor["shape"][1:]], tensor) for tensor in (sidecar.input, sidecar.output)
+        )
+        self._state_specs = sidecar.states
+        # An output may not be written where an input is read.
+        self.states, self._next_states = (
+            [self._buffer(state["shape"], state) for state in sidecar.states] for _ in range(2)
+        )
         self._cache: Any = None  # IRuntimeCache: kernels that TensorRT-RTX compiled for this GPU
 
     def _load_runtime(self, version: str) -> None:
@@ -111,10 +118,16 @@ class EngineSession:
         else:
             self._execute(prepared.context)
 
+    def reset(self) -> None:
+        """Makes all states those of a first frame."""
+        with torch.cuda.stream(self.stream):
+            for state in self.states:
+                state.zero_()
+
     def _prepare(self, size: int) -> _Prepared:
         """Runs a new batch size once and captures it. Each size has a context, because a graph uses its memory."""
         context = self._context(size)
-        self._execute(context)  # the first run loads kernels, which can't be captured
+        self._execute(context, advance=False)  # the first run loads kernels, which can't be captured
         self.stream.synchronize()
         if self._rtx:  # captures by itself, see `_rtx_context`
             self._keep_kernels()
@@ -129,10 +142,11 @@ class EngineSession:
             return _Prepared(self._context(size), None)
         return _Prepared(context, graph)
 
-    def _execute(self, context: Any, *, captured: bool = False) -> None:
+    def _execute(self, context: Any, *, captured: bool = False, advance: bool = True) -> None:
         """Queues an IExecutionContext, as if on `stream`. Raises `EngineError`, or `DeviceError` if the GPU failed.
 
-        It goes to the engine's own stream: what other threads queue on `stream` meanwhile would get into the graph.
+        It goes to the engine's own stream: what other threads queue on `stream` meanwhile would get into the graph. To
+        `advance`, the new states are copied to where the next frame reads them.
         """
         if not captured:
             self._own.wait_stream(self.stream)
@@ -140,6 +154,10 @@ class EngineSession:
             errors = logger(self._trt).errors
             reason = RuntimeError(errors[-1] if errors else "no reason given")
             raise translate_gpu_error(reason) or EngineError(f"the engine does not run ({one_line(reason)})")
+        if advance:
+            with torch.cuda.stream(self._own):
+                for state, new in zip(self.states, self._next_states, strict=True):
+                    state.copy_(new)
         if not captured:
             self.stream.wait_stream(self._own)
 
@@ -153,6 +171,9 @@ class EngineSession:
             raise EngineError(f"the engine does not take an input of {shape}; build it again with a larger --batch")
         context.set_tensor_address(self._input_name, self.input.data_ptr())
         context.set_tensor_address(self._output_name, self.output.data_ptr())
+        for spec, state, new in zip(self._state_specs, self.states, self._next_states, strict=True):
+            context.set_tensor_address(spec["name"], state.data_ptr())
+            context.set_tensor_address(spec["source"], new.data_ptr())
         return context
 
     def _rtx_context(self) -> Any:
@@ -179,15 +200,16 @@ class EngineSession:
         """Raises `EngineError` if the engine's tensors are not those that the sidecar states."""
         mode = self._trt.TensorIOMode
         wanted = {t["name"]: (m, t["shape"]) for t, m in ((sidecar.input, mode.INPUT), (sidecar.output, mode.OUTPUT))}
+        for state in sidecar.states:
+            wanted |= {state["name"]: (mode.INPUT, state["shape"]), state["source"]: (mode.OUTPUT, state["shape"])}
         names = [self._engine.get_tensor_name(i) for i in range(self._engine.num_io_tensors)]
         found = {n: (self._engine.get_tensor_mode(n), list(self._engine.get_tensor_shape(n))) for n in names}
         if found != wanted:
             raise EngineError(f"the engine's tensors are {found}, its sidecar says {wanted}; build it again")
 
-    def _buffer(self, tensor: TensorSpec) -> torch.Tensor:
-        """Returns memory for the largest batch of an input or output."""
-        dtype = getattr(torch, tensor["dtype"])
-        return torch.zeros((self.largest, *tensor["shape"][1:]), dtype=dtype, device=self._device)
+    def _buffer(self, shape: list[int], tensor: TensorSpec) -> torch.Tensor:
+        """Returns memory of a shape for an input or output."""
+        return torch.zeros(shape, dtype=getattr(torch, tensor["dtype"]), device=self._device)
 
 
 @cache

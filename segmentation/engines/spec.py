@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -53,6 +53,10 @@ class EngineOptions:
         if self.compute_capability is not None and not serves("tensorrt_rtx", self.compute_capability):
             raise ConfigError(f"compute capability {dotted(self.compute_capability)}: TensorRT-RTX does not serve it")
 
+    def of(self, model: Model) -> "EngineOptions":
+        """Returns the options for a model, whose frames go through one by one if it is recurrent."""
+        return replace(self, batch=(1, 1, 1)) if model.form.recurrent else self
+
     @property
     def fixed_batch(self) -> int | None:
         """The batch size if it is fixed; `None` if the batch is dynamic."""
@@ -75,7 +79,8 @@ class EngineOptions:
 class EngineSpec:
     """Everything that decides one engine.
 
-    Raises `ConfigError` if `variant` lacks one of the options, and `EngineError` for networks that find single things.
+    Raises `ConfigError` if `variant` lacks one of the options or a recurrent network is to have a batch, and
+    `EngineError` for networks that find single things.
     """
 
     model: Model
@@ -88,6 +93,11 @@ class EngineSpec:
         self.options.check(self.variant)
         if self.model.detection is not None:
             raise EngineError(f"{self.model.path}: finds single things, which no engine does here; leave it an .onnx")
+        if self.model.form.recurrent and self.options.fixed_batch != 1:
+            raise ConfigError(
+                f"batch {','.join(map(str, self.options.batch))}: {self.model.name} carries states from frame to "
+                "frame, so it takes one frame at a time; leave out --batch"
+            )
 
     @property
     def at_hand(self) -> GpuInfo:

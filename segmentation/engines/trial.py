@@ -79,7 +79,7 @@ def _trial(
         order = [number % len(few) for number in range(max(batch, len(few)) + 1)]
         with file.first_run():
             measured = engine(path, few[order])
-        return _judged(measured, _fp32(spec.model, few)[order], lambda: rival(few[order]))
+        return _judged(measured, _fp32(spec.model, few, order), lambda: rival(few[order]))
     except NotProven:
         raise
     except BackendError as exc:
@@ -92,10 +92,11 @@ def _trial(
         return Verdict(outcome=FAILED, reason=_words(exc))
 
 
-def _fp32(model: Model, pictures: Pictures) -> NDArray[np.float32]:
-    """Returns the masks of the network's own file, run by ONNX Runtime on the CPU."""
-    masks: NDArray[np.float32] = OnnxRuntimeInference(model, Config())(pictures).masks
-    return masks
+def _fp32(model: Model, pictures: Pictures, order: list[int]) -> NDArray[np.float32]:
+    """Returns the masks of pictures in this order, of the network's own file, run by ONNX Runtime on the CPU."""
+    network = OnnxRuntimeInference(model, Config())
+    masks = network(pictures[order]).masks if model.form.recurrent else network(pictures).masks[order]
+    return np.asarray(masks)
 
 
 def _judged(measured: Measured, expected: NDArray[np.float32], rival: Callable[[], Measured]) -> Verdict:

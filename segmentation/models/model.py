@@ -37,11 +37,12 @@ from segmentation.models.input_size import (
 )
 from segmentation.models.metadata import check_input, checked
 from segmentation.models.output_reader import OutputReader, class_count
-from segmentation.models.sidecar import load_plan, sidecar_of
+from segmentation.models.sidecar import StateSpec, load_plan, sidecar_of
 from segmentation.models.tensor_form import (
     BYTE,
     FLOATS,
     INTEGERS,
+    Extra,
     Form,
     Runner,
     is_channels_last,
@@ -117,9 +118,11 @@ class Model:
     def batch_on_gpu(self) -> int | None:
         """The frames that the stages on a GPU take at a time; `None` if any number will do.
 
-        A network that finds single things in one picture at a time runs several times for a batch.
+        A network that finds single things in one picture at a time runs several times for a batch, and so does a
+        recurrent one.
         """
-        return None if self.detection is not None and self.batch == 1 else self.batch
+        once = self.batch == 1 and (self.detection is not None or self.form.recurrent)
+        return None if once else self.batch
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -370,7 +373,14 @@ def _load_engine(path: Path, config: Config) -> Model:
         batch=None if batch < 0 else batch,
         height=height,
         width=width,
+        form=Form(extras=tuple(map(_state, sidecar.states))),
     )
+
+
+def _state(spec: StateSpec) -> Extra:
+    """Returns a state of an engine."""
+    shape = tuple(spec["shape"])
+    return Extra(name=spec["name"], dtype=spec["dtype"], shape=shape, values=(0.0,), source=spec["source"])
 
 
 class _Checked(TypedDict):

@@ -8,6 +8,7 @@ import hashlib
 import json
 import reprlib
 from dataclasses import asdict, dataclass
+from math import prod
 from pathlib import Path
 from typing import Any, TypedDict, TypeGuard, get_origin, get_type_hints
 
@@ -15,7 +16,8 @@ from segmentation.errors import EngineError
 from segmentation.models.metadata import load_json
 from segmentation.system.atomic_file import write_atomically
 
-FORMAT = 2  # 1 had `flavour` where 2 has `variant`
+FORMAT = 3  # 1 had `flavour` where 2 has `variant`; 3 has `states`
+_MOST_VALUES = 1 << 26  # of a state: memory is taken for them
 
 
 class TensorSpec(TypedDict):
@@ -24,6 +26,12 @@ class TensorSpec(TypedDict):
     name: str
     dtype: str  # NumPy's name
     shape: list[int]  # -1 where the batch is dynamic
+
+
+class StateSpec(TensorSpec):
+    """An input of an engine that takes for a frame the output of the same shape of the frame before, at first zeros."""
+
+    source: str  # the output's name
 
 
 class StatedMeaning(TypedDict):
@@ -69,6 +77,7 @@ class Sidecar:
     variant_version: str
     input: TensorSpec
     output: TensorSpec
+    states: list[StateSpec]  # of a recurrent network
     batch: list[int]  # least, best, largest
     labels: list[str]  # these five are a `StatedMeaning`
     mean: list[float]
@@ -144,12 +153,23 @@ def _is_whole(content: dict[str, Any]) -> bool:
     }
     if content.keys() != kinds.keys() or not all(isinstance(content[name], kind) for name, kind in kinds.items()):
         return False
-    return _is_tensor(content["input"]) and _is_tensor(content["output"]) and _are_sizes(content["batch"], 3)
+    tensors = _is_tensor(content["input"]) and _is_tensor(content["output"])
+    return tensors and _are_sizes(content["batch"], 3) and all(map(_is_state, content["states"]))
 
 
 def _is_tensor(value: dict[str, Any]) -> bool:
     named = all(isinstance(value.get(key), str) for key in ("name", "dtype"))
     return named and value.keys() == TensorSpec.__annotations__.keys() and _are_sizes(value["shape"], 4)
+
+
+def _is_state(value: object) -> bool:
+    if not isinstance(value, dict) or value.keys() != get_type_hints(StateSpec).keys():
+        return False
+    shape, texts = value["shape"], (value["name"], value["dtype"], value["source"])
+    if not all(isinstance(text, str) for text in texts):
+        return False
+    sized = isinstance(shape, list) and _are_sizes(shape, len(shape)) and min(shape, default=1) > 0
+    return sized and prod(shape) <= _MOST_VALUES
 
 
 def _are_sizes(value: object, count: int) -> bool:

@@ -192,15 +192,16 @@ class Resources:
                 except RefusesNetwork as exc:
                     self._refused[key] = type(exc), str(exc)
                     raise
-                self._networks[key] = self._shared(infer, at_once, gpu)
+                self._networks[key] = self._shared(infer, model, at_once, gpu)
             return self._networks[key].for_run()
 
-    def _shared(self, infer: Inference, batch: int, gpu: Gpu | None) -> SharedNetwork:
+    def _shared(self, infer: Inference, model: Model, batch: int, gpu: Gpu | None) -> SharedNetwork:
         if infer.memory == "host" or gpu is None:
             return SharedNetwork(infer)
-        from segmentation.stages.inference.batched_network import BatchedNetwork  # needs PyTorch
+        from segmentation.stages.inference.batched_network import BatchedNetwork, RecurrentNetwork  # needs PyTorch
 
-        return BatchedNetwork(infer, batch, self.turn.of(infer), gpu)
+        turn = self.turn.of(infer)
+        return RecurrentNetwork(infer, turn, gpu) if model.form.recurrent else BatchedNetwork(infer, batch, turn, gpu)
 
     def limit_batch(self, size: int) -> None:
         """Frees the networks of larger batches and idle NVDEC sessions, for an attempt with a smaller batch."""

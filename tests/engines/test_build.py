@@ -365,7 +365,7 @@ def test_help_says_what_trust_means() -> None:
         ("{", "cannot be read as JSON"),
         ("[1]", "is not the sidecar of an engine"),
         ('{"labels": ["person"]}', "is not the sidecar of an engine"),
-        (None, "has the format 99, this version reads 2"),
+        (None, "has the format 99, this version reads 3"),
     ],
 )
 def test_broken_sidecars(rtx: Variant, text: str | None, hint: str) -> None:
@@ -385,7 +385,7 @@ def test_an_engine_of_an_older_format_is_built_again(
     old = {**content(engine), "engine_format": 1, "flavour": "tensorrt_rtx"}
     del old["variant"]
     sidecar_of(engine).write_text(json.dumps(old))
-    with pytest.raises(EngineError, match=r"has the format 1, this version reads 2; build the engine again$"):
+    with pytest.raises(EngineError, match=r"has the format 1, this version reads 3; build the engine again$"):
         model_of(engine)
     _, built = obtain(spec(rtx), engine)
     assert built and "is built again" in caplog.text and "has the format 1" in caplog.text

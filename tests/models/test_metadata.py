@@ -122,10 +122,11 @@ def anything(dice: random.Random, depth: int = 0) -> Any:
 
 
 SIDECAR: dict[str, Any] = {
-    "engine_format": 2, "plan_sha256": digest(b"plan"), "plan_bytes": 4, "fingerprint": "x", "ingredients": {},
+    "engine_format": 3, "plan_sha256": digest(b"plan"), "plan_bytes": 4, "fingerprint": "x", "ingredients": {},
     "variant": "tensorrt_rtx", "variant_version": "1", "batch": [1, 1, 1], "labels": ["person"],
     "input": {"name": "i", "dtype": "float32", "shape": [-1, 3, 32, 48]},
     "output": {"name": "o", "dtype": "float32", "shape": [-1, 1, 32, 48]},
+    "states": [{"name": "h_in", "dtype": "float32", "shape": [1, 4], "source": "h_out"}],
     "mean": [0, 0, 0], "std": [1, 1, 1], "channel_order": "rgb", "activation": "none",
     "precision": "fp32", "fp16": None, "checked": "yes", "build_seconds": 1.0, "versions": {},
 }  # fmt: skip

@@ -20,7 +20,7 @@ from segmentation import Config
 from segmentation.engines import inference as tensorrt
 from segmentation.engines import trial
 from segmentation.engines.inference import TensorRTInference
-from segmentation.models.graph.onnx_graph import run, session_of
+from segmentation.models.graph.onnx_graph import session_of
 from segmentation.models.model import Model
 from segmentation.models.sidecar import Sidecar
 from segmentation.pipeline.planning import plan
@@ -39,12 +39,19 @@ class StandInSession:
         self.loads.append(self.way)
         if self.way == "load":
             raise RAISES[self.way]()
-        self._session = session_of(onnx.load_from_string(plan))
+        self._session, self._sidecar = session_of(onnx.load_from_string(plan)), sidecar
         self.largest, self.stream = sidecar.batch[2], stream
+        self.states = [
+            torch.zeros(state["shape"], dtype=getattr(torch, state["dtype"]), device=device) for state in sidecar.states
+        ]
         self.input, self.output = (
             torch.zeros((self.largest, *tensor["shape"][1:]), dtype=getattr(torch, tensor["dtype"]), device=device)
             for tensor in (sidecar.input, sidecar.output)
         )
+
+    def reset(self) -> None:
+        for state in self.states:
+            state.zero_()
 
     def run(self, count: int) -> None:
         if self.way in RAISES:
@@ -53,7 +60,14 @@ class StandInSession:
             raise RAISES["memory"]()
         if self.way == "slow":
             time.sleep(0.2)
-        (scores,) = run(self._session, self.input[:count].cpu().numpy())
+        sidecar = self._sidecar
+        carried = {spec["name"]: one.cpu().numpy() for spec, one in zip(sidecar.states, self.states, strict=True)}
+        names = [sidecar.output["name"], *(spec["source"] for spec in sidecar.states)]
+        given = {sidecar.input["name"]: self.input[:count].cpu().numpy(), **carried}
+        scores, *left = map(np.asarray, self._session.run(names, given))
+        if self.way != "forgets":
+            for state, new in zip(self.states, left, strict=True):
+                state.copy_(torch.from_numpy(new))
         spoiled = SPOILS.get(self.way, SPOILS["right"])(np.asarray(scores, np.float32))
         self.output[:count] = torch.from_numpy(spoiled.copy())
 

@@ -9,6 +9,7 @@ FP16 and add up in FP32.
 """
 
 import logging
+from collections import deque
 from collections.abc import Iterator
 
 import numpy as np
@@ -21,7 +22,7 @@ from onnxruntime.transformers.onnx_model import OnnxModel
 
 from segmentation.errors import EngineError, one_line
 from segmentation.models.graph.comparison import MIN_IOU, Comparison, compare
-from segmentation.models.graph.onnx_graph import exact_session, run, session_of
+from segmentation.models.graph.onnx_graph import exact_session, in_order, session_of
 from segmentation.models.model import Model
 from segmentation.models.scores import probabilities
 
@@ -46,7 +47,7 @@ def to_fp16(
     whole = graph = _named(graph)
     if smaller is not None and _nodes(smaller := _named(smaller)) == _nodes(whole):
         graph = smaller
-    kept = _too_large(graph, pictures)
+    kept = _too_large(graph, model, pictures)
     if kept:
         text = "%s: %d nodes, the first is %s, have values near FP16's limit or above it, and stay in FP32"
         log.warning(text, model.name, len(kept), kept[0])
@@ -58,7 +59,7 @@ def to_fp16(
         comparison = compare(expected, actual, tuple(kept))
         if comparison.iou >= MIN_IOU:
             break
-        departed = _first_departure(graph, kept, _worst(pictures, expected, actual))
+        departed = _first_departure(graph, model, kept, _worst(pictures, expected, actual, model))
         if departed is None:
             raise EngineError(
                 f"{model.path}: in FP16 its masks agree with FP32 only to an IoU of {comparison.iou:.4f} ({MIN_IOU} is "
@@ -99,11 +100,15 @@ def compare_rounded(
 
 
 def masks(session: ort.InferenceSession, model: Model, pictures: NDArray[np.floating]) -> NDArray[np.float32]:
-    """Returns masks (N, h, w) float32 in 0..1 for pictures (N, 3, H, W), run in batches of the graph's size."""
+    """Returns masks (N, h, w) float32 in 0..1 for pictures (N, 3, H, W), run in batches of the graph's size.
+
+    To a recurrent network they are frames, in this order.
+    """
     size = session.get_inputs()[0].shape[0]
     batch = size if isinstance(size, int) else 1
     padded = np.concatenate([pictures, np.repeat(pictures[-1:], -len(pictures) % batch, axis=0)])
-    scores = [run(session, padded[i : i + batch])[0] for i in range(0, len(padded), batch)]
+    batches = (padded[i : i + batch] for i in range(0, len(padded), batch))
+    scores = [found[model.output_name] for found in in_order(session, model, batches)]
     return probabilities(np.concatenate(scores)[: len(pictures)].astype(np.float32), model)
 
 
@@ -227,18 +232,15 @@ def _expose(target: onnx.ModelProto, graph: onnx.ModelProto) -> None:
     target.graph.output.extend(helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in names)
 
 
-def _too_large(graph: onnx.ModelProto, pictures: NDArray[np.float32]) -> list[str]:
+def _too_large(graph: onnx.ModelProto, model: Model, pictures: NDArray[np.float32]) -> list[str]:
     """Returns the nodes that read or return values above `MAX_VALUE` for any picture, in the graph's order."""
     exact = onnx.ModelProto()
     exact.CopyFrom(graph)
     _expose(exact, graph)
-    session = exact_session(exact)
-    names = [output.name for output in session.get_outputs()]
     weights = (t for t in graph.graph.initializer if t.data_type == TensorProto.FLOAT)
     large = {t.name for t in weights if np.abs(numpy_helper.to_array(t)).max(initial=0) > MAX_VALUE}
-    for picture in pictures:
-        values = run(session, _batch_of(graph, picture))
-        large.update(n for n, value in zip(names, values, strict=True) if (np.abs(value) > MAX_VALUE).any())
+    for found in in_order(exact_session(exact), model, (_batch_of(graph, picture) for picture in pictures)):
+        large.update(name for name, value in found.items() if (np.abs(value) > MAX_VALUE).any())
     nodes = (n for n in graph.graph.node if n.op_type not in _BLOCKED)
     return [str(n.name) for n in nodes if not large.isdisjoint((*n.input, *n.output))]
 
@@ -250,27 +252,29 @@ def _batch_of(graph: onnx.ModelProto, picture: NDArray[np.float32]) -> NDArray[n
 
 
 def _worst(
-    pictures: NDArray[np.float32], expected: NDArray[np.float32], actual: NDArray[np.float32]
+    pictures: NDArray[np.float32], expected: NDArray[np.float32], actual: NDArray[np.float32], model: Model
 ) -> NDArray[np.float32]:
-    """Returns the picture (3, H, W) whose masks differ in most places."""
+    """Returns the picture (1, 3, H, W) whose masks differ in most places, behind those that lead to its states."""
     wrong = (np.isfinite(expected) & ~np.isfinite(actual)) | ((expected > 0.5) != (actual > 0.5))
-    worst: NDArray[np.float32] = pictures[wrong.sum(axis=(1, 2)).argmax()]
-    return worst
+    worst = int(wrong.sum(axis=(1, 2)).argmax())
+    return pictures[0 if model.form.recurrent else worst : worst + 1]
 
 
-def _first_departure(graph: onnx.ModelProto, kept: list[str], picture: NDArray[np.float32]) -> str | None:
-    """Returns the first node in FP16 whose output for the picture (3, H, W) departs; `None` if no node's does.
+def _first_departure(
+    graph: onnx.ModelProto, model: Model, kept: list[str], pictures: NDArray[np.float32]
+) -> str | None:
+    """Returns the first node in FP16 whose output for the last of `pictures` departs; `None` if no node's does.
 
-    An output departs if a value is not finite that is in FP32, or differs by more than `_DEPARTURE` of the largest.
+    `pictures` (N, 3, H, W) are run one by one. An output departs if a value is not finite that is in FP32, or differs
+    by more than `_DEPARTURE` of the largest.
     """
     exact = onnx.ModelProto()
     exact.CopyFrom(graph)
     _expose(exact, graph)
-    values = []
+    values: list[dict[str, NDArray[np.generic]]] = []
     for form in (exact, _rounded(graph, kept, exposed=True)):
-        session = exact_session(form)
-        names = [output.name for output in session.get_outputs()]
-        values.append(dict(zip(names, run(session, _batch_of(graph, picture)), strict=True)))
+        batches = (_batch_of(graph, picture) for picture in pictures)
+        values += deque(in_order(exact_session(form), model, batches), maxlen=1)
     expected, actual = values
     for node in graph.graph.node:
         if node.op_type in _BLOCKED or node.name in kept:

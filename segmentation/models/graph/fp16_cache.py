@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
+from segmentation.errors import EngineError
 from segmentation.models.graph.proven_fp16 import is_proven
 from segmentation.models.model import Model
 from segmentation.models.sample_picture import picture_inputs
@@ -24,6 +25,8 @@ def fp16_graph(model: Model, batch: int) -> Path:
     With a fixed size, computations from shapes are folded into constants, so the GPU never waits for the host. Raises
     `EngineError`; see `fp16.to_fp16`.
     """
+    if model.form.recurrent:
+        raise EngineError(f"{model.path}: carries states from frame to frame, which PyTorch does not here")
     tensors = (model.output_name, model.form, model.height, model.width)
     meaning = (_FORM, ort.__version__, model.mean, model.std, model.channel_order, *tensors, model.keep)
     key = hashlib.sha256(model.path.read_bytes() + repr(meaning).encode()).hexdigest()[:16]

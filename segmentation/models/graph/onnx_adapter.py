@@ -7,25 +7,18 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from segmentation.errors import EngineError
 from segmentation.models.model import Model
-from segmentation.models.tensor_form import Extra, Form
+from segmentation.models.tensor_form import Form
 
 
 def with_pipelines_tensors(graph: onnx.ModelProto, model: Model) -> onnx.ModelProto:
     """Returns the graph with its input and output in the pipeline's form, under their names.
 
-    `graph` has no output but the model's. Raises `EngineError` if the network carries states from frame to frame.
+    `graph` has no outputs but the model's, and behind it those of its states. The picture becomes the first input.
     """
     form = model.form
-    if form.recurrent:
-        states = ", ".join(extra.name for extra in form.extras if extra.source)
-        raise EngineError(
-            f"{model.path}: carries states from frame to frame ({states}), which ONNX Runtime alone does; run it with "
-            "--infer onnxruntime"
-        )
     if form.extras:
-        _settle(graph, form.extras)
+        _settle(graph, model)
     if form.input_last or form.bytes:
         _lead_in(graph, model)
     if form.output_last or form.output_flat or form.classes:
@@ -33,13 +26,13 @@ def with_pipelines_tensors(graph: onnx.ModelProto, model: Model) -> onnx.ModelPr
     return graph
 
 
-def _settle(graph: onnx.ModelProto, extras: tuple[Extra, ...]) -> None:
-    """Replaces inputs of constant value by constants."""
-    names = {extra.name for extra in extras}
-    rest = [value for value in graph.graph.input if value.name not in names]
+def _settle(graph: onnx.ModelProto, model: Model) -> None:
+    """Replaces inputs of constant value by constants, and puts the picture before the states."""
+    constants = {extra.name: extra.array for extra in model.form.extras if not extra.source}
+    rest = [value for value in graph.graph.input if value.name not in constants]
     del graph.graph.input[:]
-    graph.graph.input.extend(rest)
-    graph.graph.initializer.extend(numpy_helper.from_array(extra.array, extra.name) for extra in extras)
+    graph.graph.input.extend(sorted(rest, key=lambda value: value.name != model.input_name))
+    graph.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
 
 
 def _lead_in(graph: onnx.ModelProto, model: Model) -> None:
@@ -71,8 +64,7 @@ def _lead_in(graph: onnx.ModelProto, model: Model) -> None:
     else:
         nodes[-1].output[0] = inner
     _put(graph, nodes, 0)
-    (source,) = graph.graph.input
-    source.CopyFrom(helper.make_tensor_value_info(name, kind, ["N", 3, "H", "W"]))
+    graph.graph.input[0].CopyFrom(helper.make_tensor_value_info(name, kind, ["N", 3, "H", "W"]))
 
 
 def _only_cast_to(graph: onnx.ModelProto, name: str, kind: int) -> bool:
@@ -106,8 +98,7 @@ def _lead_out(graph: onnx.ModelProto, name: str, form: Form) -> None:
         kind = TensorProto.FLOAT
     nodes[-1].output[0] = name
     _put(graph, nodes, len(graph.graph.node))
-    (output,) = graph.graph.output
-    output.CopyFrom(helper.make_tensor_value_info(name, kind, ["N", "C", "h", "w"]))
+    graph.graph.output[0].CopyFrom(helper.make_tensor_value_info(name, kind, ["N", "C", "h", "w"]))
 
 
 def _unsqueeze(graph: onnx.ModelProto, source: str, target: str) -> onnx.NodeProto:

@@ -2,18 +2,19 @@
 
 import logging
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
-from onnx import numpy_helper, version_converter
+from onnx import helper, numpy_helper, version_converter
 
 from segmentation.errors import EngineError, one_line
 from segmentation.models.graph.onnx_adapter import with_pipelines_tensors
 from segmentation.models.model import Model
+from segmentation.models.tensor_form import FLOATS, Extra, extra_of
 
 log = logging.getLogger(__name__)
 
@@ -27,16 +28,18 @@ def prepare(model: Model, batch: int | None, *, check: bool = True) -> onnx.Mode
     """Reads `model`'s file and returns its graph, in its own precision, ready to be converted or built.
 
     `batch` is a fixed batch size; `None` makes it dynamic. The graph has the input (batch, 3, height, width) and the
-    model's output alone, of one that finds single things the outputs that are read, in that order. Without `check` the
-    batch is changed without a run that shows that the network bears it. Raises `EngineError`.
+    model's output alone, of one that finds single things the outputs that are read, in that order. A recurrent one has
+    its states as well, of fixed shapes, and a batch of 1. Without `check` the batch is changed without a run that shows
+    that the network bears it. Raises `EngineError`.
     """
     graph = _load(model)
     log.info("load: %s, %d nodes, %s", model.path, len(graph.graph.node), _opset(graph))
     moved = _move_initializers(graph)
     log.info("initializers: %d moved out of the inputs", moved)
-    _keep_outputs(graph, (model.output_name,) if model.detection is None else model.detection.outputs)
+    outputs = (model.output_name,) if model.detection is None else model.detection.outputs
+    _keep_outputs(graph, (*outputs, *(extra.source for extra in model.form.extras if extra.source)))
     graph = with_pipelines_tensors(graph, model)
-    graph = _with_shape(graph, model, batch, check)
+    graph = _with_states(graph, model, batch) if model.form.recurrent else _with_shape(graph, model, batch, check)
     log.info("batch: %s", "dynamic" if batch is None else f"fixed at {batch}")
     if is_quantized(graph):
         # Folding would turn the quantized weights into plain ones, and the builder needs the quantized ones.
@@ -92,6 +95,26 @@ def exact_session(graph: onnx.ModelProto) -> ort.InferenceSession:
 def run(session: ort.InferenceSession, tensor: NDArray[np.generic]) -> list[NDArray[np.generic]]:
     """Returns all outputs for the value of the only input."""
     return [np.asarray(value) for value in session.run(None, {session.get_inputs()[0].name: tensor})]
+
+
+def in_order(
+    session: ort.InferenceSession, model: Model, batches: Iterable[NDArray[np.generic]]
+) -> Iterator[dict[str, NDArray[np.generic]]]:
+    """Yields all outputs by name for each batch of pictures (N, 3, H, W). States go from one batch to the next."""
+    states = states_in(session, model)
+    names = [node.name for node in session.get_outputs()]
+    carried = {state.name: state.array for state in states}
+    for pictures in batches:
+        found = dict(zip(names, session.run(None, {model.input_name: pictures, **carried}), strict=True))
+        carried = {state.name: found[state.source] for state in states}
+        yield found
+
+
+def states_in(session: ort.InferenceSession, model: Model) -> tuple[Extra, ...]:
+    """Returns the states of a model among a session's inputs, of the shapes that these have; a dynamic side is 1."""
+    stated = {extra.name: extra for extra in model.form.extras if extra.source}
+    nodes = (node for node in session.get_inputs() if node.name in stated)
+    return tuple(extra_of(node, stated[node.name].values, stated[node.name].source) for node in nodes)
 
 
 def _load(model: Model) -> onnx.ModelProto:
@@ -175,6 +198,38 @@ def _with_shape(graph: onnx.ModelProto, model: Model, batch: int | None, check: 
         raise EngineError(f"{model.path}: its batch can't be made {wanted} ({one_line(exc)}); {way_out}") from exc
     if not all(map(_is_close, together, apart)):
         raise EngineError(f"{model.path}: its batch can't be made {wanted} (pictures change each other); {way_out}")
+    return changed
+
+
+def _with_states(graph: onnx.ModelProto, model: Model, batch: int | None) -> onnx.ModelProto:
+    """Returns the graph of a recurrent network for one frame, with states as large as a frame leaves them.
+
+    Files leave their sides open, and begin with states of one value, which are broadcast. Raises `EngineError`.
+    """
+    states = [extra for extra in model.form.extras if extra.source]
+    named = ", ".join(state.name for state in states)
+    if batch != 1:
+        raise EngineError(f"{model.path}: carries states from frame to frame ({named}); build it with --batch 1")
+    pictures = np.random.default_rng(0).random((3, 1, 3, model.height, model.width), np.float32).astype(model.dtype)
+    changed = onnx.ModelProto()
+    changed.CopyFrom(graph)
+    del changed.graph.value_info[:]  # they would still state open sides
+    try:
+        apart = list(in_order(session_of(graph), model, pictures))
+        shapes = {name: value.shape for name, value in apart[0].items()}
+        shapes |= {model.input_name: pictures.shape[1:]} | {state.name: shapes[state.source] for state in states}
+        for value in (*changed.graph.input, *changed.graph.output):
+            kind = value.type.tensor_type.elem_type
+            value.CopyFrom(helper.make_tensor_value_info(value.name, kind, shapes[value.name]))
+        session = exact_session(changed)
+        fixed = list(in_order(session, model, pictures))
+    except Exception as exc:  # ONNX Runtime's errors have no common base
+        raise EngineError(f"{model.path}: its states ({named}) can't have one shape ({one_line(exc)})") from exc
+    if any(node.type not in FLOATS for node in session.get_inputs()):
+        raise EngineError(f"{model.path}: its states ({named}) must be float or float16 for an engine")
+    if not all(_is_close(one[name], other[name]) for one, other in zip(fixed, apart, strict=True) for name in one):
+        raise EngineError(f"{model.path}: gives other masks where its states ({named}) begin in their full size")
+    log.info("states: %s", ", ".join(f"{state.name} {list(shapes[state.name])}" for state in states))
     return changed
 
 

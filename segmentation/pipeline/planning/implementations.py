@@ -78,6 +78,7 @@ IMPLEMENTATIONS = {
             rank=1,
             modes=_FOUND,
             on_gpu=True,
+            runs_states=True,
             fallback="torch-fp16",
         ),
         "function": Implementation("segmentation.stages.inference.function:FunctionInference"),

@@ -237,7 +237,10 @@ def choose_fallback(
     """Returns the inference in place of one that refuses the network. Raises `exc` where the user asked for that."""
     if asked_for(config):
         raise exc
-    fallback = IMPLEMENTATIONS["infer"][refusing.name].fallback
+    known = IMPLEMENTATIONS["infer"]
+    fallback = known[refusing.name].fallback
+    if model.form.recurrent and not known[fallback].runs_states:
+        fallback = known[fallback].fallback
     chosen: Choice[Inference] = _choose("infer", (), replace(config, infer=fallback), info, model)
     log.warning("infer: %s%s (%s: %s)", chosen.name, "" if chosen.on_gpu else " on the CPU", refusing.name, exc)
     return chosen

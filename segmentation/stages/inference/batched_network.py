@@ -38,7 +38,7 @@ class BatchedNetwork(SharedNetwork):
         self._batch: torch.Tensor | None = None  # (size, 3, H, W)
 
     def for_run(self) -> SharedNetwork:
-        return self  # networks with states don't run here
+        return self  # networks with states don't run here, see `RecurrentNetwork`
 
     def __call__(self, tensor: Array, count: int, call: Call) -> InferenceResult:
         assert isinstance(tensor, torch.Tensor)
@@ -78,3 +78,22 @@ class BatchedNetwork(SharedNetwork):
                 shares.append(InferenceResult(masks[rows], classes, found.instances[rows]))
                 place += request.count
         return shares
+
+
+class RecurrentNetwork(SharedNetwork):
+    """Calls an `Inference` that carries the states of one run from batch to batch."""
+
+    def __init__(self, infer: Inference, turn: AbstractContextManager[object], gpu: Gpu) -> None:
+        """`turn` is held while work is queued on the stream of `gpu`."""
+        super().__init__(infer)
+        self._turn, self._gpu = turn, gpu
+
+    def for_run(self) -> SharedNetwork:
+        return RecurrentNetwork(self._infer.for_run(), self._turn, self._gpu)
+
+    def __call__(self, tensor: Array, count: int, call: Call) -> InferenceResult:
+        with self._turn:
+            found = call(self._infer, tensor[:count])  # a row without a frame would change the states
+            assert isinstance(found.masks, torch.Tensor)
+            with gpu_errors(), torch.cuda.stream(self._gpu.stream):
+                return found._replace(masks=found.masks.clone())  # the next call overwrites them

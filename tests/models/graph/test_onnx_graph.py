@@ -15,7 +15,7 @@ from segmentation import EngineError
 from segmentation.models.graph.comparison import MIN_IOU, Comparison, compare
 from segmentation.models.graph.fp16 import compare_rounded, masks, to_fp16
 from segmentation.models.graph.fp16_cache import fp16_graph
-from segmentation.models.graph.onnx_graph import is_quantized, prepare, run, session_of
+from segmentation.models.graph.onnx_graph import in_order, is_quantized, prepare, run, session_of
 from segmentation.models.model import Model
 from segmentation.models.sample_picture import picture_inputs
 from segmentation.stages.inference.sample_inputs import frame_inputs
@@ -246,9 +246,11 @@ def test_large_batches_are_judged_by_one_picture_at_a_time(
     if not same:  # then it tells nothing about the graph
         smaller.graph.node[0].name = "another"
     seen: list[int] = []
-    monkeypatch.setattr(
-        "segmentation.models.graph.fp16.run", lambda session, batch: seen.append(len(batch)) or run(session, batch)
-    )
+
+    def counted(session: Any, model: Any, batches: Any) -> Any:
+        return in_order(session, model, (seen.append(len(batch)) or batch for batch in batches))
+
+    monkeypatch.setattr("segmentation.models.graph.fp16.in_order", counted)
     converted, comparison = to_fp16(graph, model, pictures, smaller)
     assert set(seen) == {1 if same else 16}
     assert (converted.SerializeToString(), comparison) == (expected[0].SerializeToString(), expected[1])

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from program import cli
 from videos import Synthetic
 
-from segmentation import BackendError, Config, EngineError, ModelError, segment
+from segmentation import BackendError, Config, ModelError, segment
 from segmentation.frames import MaskedBatch
 from segmentation.media.opening.probe import probe
-from segmentation.models.graph.onnx_graph import prepare
 from segmentation.models.model import Model, load_model
 from segmentation.pipeline.planning.plan import make_plan
 from segmentation.stages.decode.pyav import PyAVDecoder
@@ -199,7 +198,7 @@ def test_other_inputs_have_to_be_given(tmp_path: Path, clip: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("name", ["torch", "torch-fp16", "tensorrt"])
+@pytest.mark.parametrize("name", ["torch", "torch-fp16"])
 def test_what_cannot_carry_states_says_so_before_anything_is_written(
     network: Path, clip: Path, tmp_path: Path, name: str
 ) -> None:
@@ -216,12 +215,6 @@ def test_the_plan_says_what_runs_it(network: Path, clip: Path) -> None:
     done = cli(clip, "-o", "/nowhere/x", "--plan", "--model", network, "--baseline")
     line = next(line for line in done.stdout.splitlines() if line.startswith("infer"))
     assert line.split()[1] == "onnxruntime" and "carries states from frame to frame" in line
-
-
-def test_no_engine_is_built_of_it(network: Path) -> None:
-    with pytest.raises(EngineError, match="carries states from frame to frame") as caught:
-        prepare(load_model(Config(model=network)), 1)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["scale", "=1", "scale=", "scale=a", "scale=1,,2"])

@@ -1,7 +1,8 @@
 """Running engines, which needs a GPU that one of the variants serves, or one that none does for the refusal.
 
 Where TensorRT's lean runtime alone is installed, `SEGMENTATION_TEST_ENGINES` names a folder of engines that were built
-elsewhere with `segmentation-build person --version-compatible`.
+elsewhere with `segmentation-build person --version-compatible`, and likewise from `states.onnx`, which `make_rvm` of
+`forms.py` writes, with `--input-size 96x128`. Tests skip whose engine is missing there.
 """
 
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from forms import make_rvm
 from numpy.typing import NDArray
 from stages import gpu
 
@@ -69,6 +71,33 @@ def test_an_engine_agrees_with_onnx_runtime(variant: Variant, model: Model, pict
         assert masks.shape == (count, model.height, model.width) and masks.dtype == np.float32
         assert ((masks > 0.5) == (expected[:count] > 0.5)).mean() > 0.995
         assert np.abs(masks - expected[:count]).max() < 0.05
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("counts", [(4, 4, 1), (1, 3, 4, 1)], ids=str)
+def test_recurrent_runs_take_turns_on_one_engine(variant: Variant, tmp_path: Path, counts: tuple[int, ...]) -> None:
+    """Frames go through one by one, as a CUDA graph, and a run begins with states of its own."""
+    from segmentation.engines.inference import TensorRTInference
+
+    network = make_rvm(tmp_path / "states.onnx")
+    model = load_model(Config(model=network, input_size=(96, 128)))
+    try:
+        infer = TensorRTInference(model, replace(CONFIG, model=network, batch_size=4), gpu())
+    except BackendError as exc:
+        pytest.skip(str(exc))
+    few = picture_inputs(model)
+    pictures = np.concatenate([np.roll(few, 10 * i, axis=3) for i in range(3)])[: sum(counts)]
+    expected = OnnxRuntimeInference(model, Config())(pictures).masks
+    runs = [infer.for_run() for _ in range(2)]
+    found: list[list[torch.Tensor]] = [[], []]
+    for part in torch.from_numpy(pictures).cuda().split(counts):
+        for run, masks in zip(runs, found, strict=True):
+            masks.append(torch.as_tensor(run(part).masks).clone())
+    gpu().stream.synchronize()
+    for masks in found:
+        got = torch.cat(masks).cpu().numpy()
+        assert np.abs(got - expected).max() < 0.01
+    assert (found[0][-1] == found[1][-1]).all()
 
 
 @pytest.mark.gpu

@@ -4,6 +4,7 @@ The stand-in for the engine's session runs the plan, which is the ONNX graph, by
 `tests/engines/test_inference.py` has those that need a GPU.
 """
 
+import json
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -19,6 +20,7 @@ from paths import SAMPLE
 
 from engines import place, spec_of
 from segmentation import Config, ConfigError, EngineError, Segmenter, segment
+from segmentation.cli.build_engine import main
 from segmentation.engines.build import obtain
 from segmentation.engines.spec import EngineOptions, EngineSpec
 from segmentation.engines.variant import choose, installed
@@ -145,6 +147,18 @@ def test_what_is_no_engine_of_a_recurrent_network(tmp_path: Path, model: Model) 
         prepare(whole, 1)
     with pytest.raises(EngineError, match="carries states from frame to frame, which PyTorch does not here"):
         fp16_graph(model, 1)
+
+
+def test_the_program_builds_it_for_one_frame_at_a_time(network: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tensorrt_rtx", reason="TensorRT-RTX is not installed")
+    command = [str(network), "--variant", "tensorrt_rtx", "--input-size", "96x128"]
+    assert main([*command, "--json"]) == 0
+    sidecar = json.loads(capsys.readouterr().out)
+    assert sidecar["batch"] == [1, 1, 1] and len(sidecar["states"]) == 4
+    assert main([*command, "--batch", "4"]) == 2
+    error = capsys.readouterr().err
+    assert "batch 4,4,4: rvm carries states from frame to frame, so it takes one frame at a time" in error
+    assert error.count("\n") == 1
 
 
 def test_states_that_grow_are_refused(tmp_path: Path) -> None:

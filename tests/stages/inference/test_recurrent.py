@@ -172,6 +172,7 @@ def test_on_a_gpu_machine_onnx_runtime_infers_and_the_rest_stays_there(
             "save_masks": saved,
             "effect": "mask",
             "smooth": 0.0,
+            "infer": "onnxruntime",
             **where,
         }
         report = segment(clip, tmp_path / f"{number}.mp4", model=network, **options)

@@ -87,10 +87,10 @@ class EngineSession:
             self._buffer([self.largest, *tensor["shape"][1:]], tensor) for tensor in (sidecar.input, sidecar.output)
         )
         self._state_specs = sidecar.states
-        # An output may not be written where an input is read.
-        self.states, self._next_states = (
-            [self._buffer(state["shape"], state) for state in sidecar.states] for _ in range(2)
-        )
+        with torch.cuda.stream(stream):  # an output may not be written where an input is read
+            self.states, self._next_states = (
+                [self._buffer(state["shape"], state) for state in sidecar.states] for _ in range(2)
+            )
         self._cache: Any = None  # IRuntimeCache: kernels that TensorRT-RTX compiled for this GPU
 
     def _load_runtime(self, version: str) -> None:

@@ -272,3 +272,41 @@ def test_a_network_is_judged_by_group(train: ModuleType, rows: list[dict[str, An
     scores = train.judged(Green(), size, rows, torch.device("cpu"))
     assert list(scores) == ["nobody nobody-gov", "nobody photos-mdn", "photos-jetson", "portraits-gov", "scenes-gov"]
     assert all(value == 0 if "nobody" in key else value > 0.9 for key, value in scores.items())
+
+
+def small_steps(train: ModuleType, device: str) -> Any:
+    """Steps of a network of two layers."""
+    torch, nn = train.torch, train.nn
+    torch.manual_seed(4)
+    layers = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 1, 1))
+    return train.Steps(layers.to(device), lambda network, rgb, *truth: train.loss(network(rgb), *truth))
+
+
+def losses(train: ModuleType, device: str) -> list[float]:
+    """Losses of successive steps on pictures of two shapes, which are the same on any device."""
+    learn, random = small_steps(train, device), train.torch.Generator().manual_seed(4)
+    found = []
+    for number in range(24):
+        rgb = train.torch.rand(4, 3, 32, 48 if number % 2 else 64, generator=random)
+        wanted = (rgb[:, 1:2] > 0.5).float()
+        batch = tuple(part.to(device) for part in (rgb, wanted, train.torch.ones_like(wanted)))
+        found.append(learn(batch, 2e-2, 0.5).item())
+    return found
+
+
+def test_steps_teach_a_network_and_keep_the_mean_of_its_weights(train: ModuleType) -> None:
+    found = losses(train, "cpu")
+    assert found[-1] < 0.7 * found[0]
+    learn = small_steps(train, "cpu")
+    before = [p.clone() for p in learn.averaged.parameters()]
+    shown = train.torch.rand(4, 3, 32, 48)
+    learn((shown, shown[:, :1].round(), shown[:, :1] * 0 + 1), 2e-2, 0.25)
+    for mean, start, now in zip(learn.averaged.parameters(), before, learn.network.parameters(), strict=True):
+        assert mean.allclose(start + 0.25 * (now - start), atol=1e-6)
+        assert not now.equal(start)
+
+
+@pytest.mark.gpu
+def test_recorded_steps_teach_as_those_of_a_cpu_do(train: ModuleType) -> None:
+    found, expected = (losses(train, device) for device in ("cuda", "cpu"))
+    assert found == pytest.approx(expected, rel=0.02)

@@ -19,6 +19,7 @@ from compact import compact
 from data import CERTAIN, DOUBT, group, read
 from network import MEAN, PERSON, SIZES, STD, DeepLab, Exported, Network, Size, teacher_weights
 from split import split
+from steps import Steps
 from torch import Tensor, nn
 
 HERE = Path(__file__).parent
@@ -45,6 +46,14 @@ def loss(logits: Tensor, wanted: Tensor, known: Tensor) -> Tensor:
     return total + 0.4 * ((1 - (both + 1) / (either + 1)) * somebody).sum() / len(logits)
 
 
+def taught(network: nn.Module, rgb: Tensor, wanted: Tensor, known: Tensor) -> Tensor:
+    """The loss of a network on a batch, see `augment.Pictures.batch`."""
+    x = normalised(rgb).contiguous(memory_format=torch.channels_last)
+    with torch.autocast(rgb.device.type, torch.bfloat16):
+        logits = network(x).float()
+    return loss(logits, wanted, known)
+
+
 @torch.no_grad()
 def judged(network: nn.Module, size: Size, rows: list[dict[str, Any]], device: torch.device) -> dict[str, float]:
     """Mean IoU of pictures with people and false alarms on others, by group: to watch training, not to publish."""
@@ -65,7 +74,7 @@ def judged(network: nn.Module, size: Size, rows: list[dict[str, Any]], device: t
             scores.setdefault(group(row["name"]), []).append((found & wanted).sum() / ((found | wanted) & known).sum())
         elif known.all():
             scores.setdefault("nobody " + group(row["name"]), []).append(found.mean())
-    return {key: float(np.mean(values)) for key, values in sorted(scores.items())}
+    return {key: round(float(np.mean(values)), 3) for key, values in sorted(scores.items())}
 
 
 def trained(
@@ -85,12 +94,10 @@ def trained(
     pictures = Pictures([row for row in rows if row["train"]], device, options.seed, things)
     watched = [row for row in rows if not row["train"] and row["checked"]][:: options.watch]
     network = Network(size, deeplab).to(device).to(memory_format=torch.channels_last)
-    averaged = copy.deepcopy(network)
-    learning = [p for p in network.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(learning, lr=options.rate, weight_decay=0.02, fused=device.type == "cuda")
+    learn = Steps(network, taught)
     random = np.random.default_rng(options.seed)
     spent, steps, done = 0.0, 0, 0.0
-    state = {"network": network, "averaged": averaged, "optimizer": optimizer}
+    state = learn.parts()
     if options.resume and options.resume.exists():
         kept = torch.load(options.resume, map_location=device)
         for key, part in state.items():
@@ -107,23 +114,11 @@ def trained(
     begin, before = time.monotonic(), spent
     while done < 1:
         rate = options.rate * min(1, done / WARM_UP + 0.01) * (0.5 + 0.5 * math.cos(math.pi * done) + 0.002)
-        for part in optimizer.param_groups:
-            part["lr"] = rate
         height, width = size.shapes[random.choice(len(size.shapes), p=SHAPE_SHARES)]
         if done < EARLY:
             height, width = (round(side * size.early / 16) * 16 for side in (height, width))
-        rgb, wanted, known = pictures.batch(options.batch, height, width)
-        x = normalised(rgb).contiguous(memory_format=torch.channels_last)
-        network.train()
-        with torch.autocast(device.type, torch.bfloat16):
-            error = loss(network(x).float(), wanted, known)
-        optimizer.zero_grad(set_to_none=True)
-        error.backward()
-        nn.utils.clip_grad_norm_(learning, 2.0)
-        optimizer.step()
-        with torch.no_grad():
-            keep = min(AVERAGED, (1 + steps) / (10 + steps))
-            torch._foreach_lerp_(_values(averaged), _values(network), 1 - keep)
+        keep = min(AVERAGED, (1 + steps) / (10 + steps))
+        error = learn(pictures.batch(options.batch, height, width), rate, 1 - keep)
         steps += 1
         spent = before + time.monotonic() - begin
         done = spent / options.seconds if options.seconds else steps / options.steps
@@ -133,18 +128,12 @@ def trained(
             break
         if options.report and steps % options.report == 0:
             keep_state()
-            print(json.dumps({k: round(v, 3) for k, v in judged(averaged, size, watched, device).items()}), flush=True)
+            print(json.dumps(judged(learn.averaged, size, watched, device)), flush=True)
     keep_state()
-    figures = judged(averaged, size, watched, device) if watched else {}
     print(f"{options.network} {steps} steps in {spent:.0f} s, {done:.0%} of the training")
-    print(json.dumps({k: round(v, 3) for k, v in figures.items()}))
+    print(json.dumps(judged(learn.averaged, size, watched, device)))
     about = {"steps": steps, "seconds": round(spent), "pictures": sum(row["train"] for row in rows)}
-    return averaged.cpu().float().eval(), about
-
-
-def _values(network: nn.Module) -> list[Tensor]:
-    """All numbers of a network but the counts of batches, which nothing uses."""
-    return [value for value in (*network.parameters(), *network.buffers()) if value.is_floating_point()]
+    return learn.averaged.cpu().float().eval(), about
 
 
 def folded(network: Network) -> Network:

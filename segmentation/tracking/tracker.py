@@ -30,7 +30,7 @@ LOST = 1.0  # seconds without being seen after which a track ends
 GAP = 3.0  # seconds without any frame, as of a camera that was away, after which all tracks end
 HIDDEN = 2.0  # the same for one that is expected within a component of others
 SURE = 0.6  # score from which an instance may begin a track
-COVERED = 0.4  # the same of what is to be covered: a track that is nothing is better than a face without one
+COVERED = 0.4  # score from which a track of what is to be covered is surely more than one of chance
 _LIKE = 0.1  # least similarity of an instance and a track, a mean of mask IoU and box IoU
 _INSIDE = 0.5  # share of a track's shape in components that makes the track a part of them
 _CLAIM = 0.3  # share of a track's shape in one component that makes the track a part of that
@@ -72,12 +72,13 @@ _Shown = tuple[Track | None, Instance, Silhouette]
 class Tracker:
     """Follows the instances of one run."""
 
-    def __init__(self, *, moving: bool, split: bool, ids: Iterator[int] | None = None, sure: float = SURE) -> None:
+    def __init__(self, *, moving: bool, split: bool, ids: Iterator[int] | None = None, covering: bool = False) -> None:
         """`ids` are given in their order, by default from 1. `moving`: things are expected where their motion takes
         them. `split`: instances are components of a semantic mask, so that one may be several things, or a piece of
-        one. `sure` is the score from which an instance may begin a track.
+        one. `covering`: things are to be covered, and each may begin a track, where else only one of `SURE` does.
         """
-        self._moving, self._split, self._sure = moving, split, sure
+        self._moving, self._split = moving, split
+        self._sure, self._begin = (COVERED, 0.0) if covering else (SURE, SURE)
         self._tracks: list[Track] = []
         self._ids = count(1) if ids is None else ids
         self._begun = False
@@ -154,7 +155,7 @@ class Tracker:
             shape = _joined([one.shape for one in group.seen])
             if not tracks:
                 track = None
-                if instance.score >= self._sure:
+                if instance.score >= self._begin:
                     track = Track(instance, shape, group.seen[0].look, time)
                     self._tracks.append(track)
                 shown.append((track, instance, shape))

@@ -19,7 +19,7 @@ from segmentation.tracking.color_histograms import Colors, color_bins
 from segmentation.tracking.color_samples import Sampler, make_sampler
 from segmentation.tracking.mask_tracker import Ids, MaskTracker, MaskTracking
 from segmentation.tracking.process.tracker_processes import RemoteTracker, TrackerProcesses
-from segmentation.tracking.tracker import COVERED, SURE, Tracker
+from segmentation.tracking.tracker import Tracker
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
@@ -46,7 +46,7 @@ class Tracking:
         self._ids, self._processes = ids, processes
         self._transfer, self._info, self._pix_fmt, self._gpu = transfer, info, pix_fmt, gpu
         self._colored = config.tracker == "accurate"
-        self._sure = COVERED if config.covers_boxes else SURE
+        self._covering = config.covers_boxes
         moving = config.tracker != "fast"
         self._settings = MaskTracking(classes=tuple(classes), threshold=config.threshold, moving=moving)
 
@@ -84,7 +84,7 @@ class Tracking:
 
     def _given(self) -> _Follow:
         """Returns what follows the instances that the network has found."""
-        tracker = Tracker(moving=self._settings.moving, split=False, ids=self._ids, sure=self._sure)
+        tracker = Tracker(moving=self._settings.moving, split=False, ids=self._ids, covering=self._covering)
 
         def follow(batch: MaskedBatch, samples: Array | None, times: list[float]) -> Followed:
             looks: Iterable[Colors | None] = repeat(None, len(batch))

@@ -2,7 +2,8 @@
 
 A box is found or not from one frame to the next: by blur, by a turned head, by a hand before the face. So the boxes of
 one track are linked in both directions: gaps are filled, and a track is covered before its first and behind its last
-box, but never across a cut. A batch waits for the frames that this takes. That of a live source waits for `--max-delay`
+box, but never across a cut. A track that was never found with `COVERED` or more may be nothing: of that only short
+gaps are filled. A batch waits for the frames that this takes. That of a live source waits for `--max-delay`
 at most, so a face may be seen before its first box where that is short.
 """
 
@@ -23,7 +24,7 @@ from segmentation.frames import Array, MaskedBatch, Memory, Transfer, VideoInfo
 from segmentation.frames.instances import MOST, Box, FrameInstances, Instance, Window
 from segmentation.options.anonymize import LIVE_LOOK_AHEAD, LOOK_AHEAD
 from segmentation.tracking.motion import box_iou
-from segmentation.tracking.tracker import SURE
+from segmentation.tracking.tracker import COVERED, SURE
 
 _CLOSE = 0.5  # seconds from one box to the next but one, between which a box is expected on the way
 BEYOND = 0.2  # seconds for which a track is covered before its first and behind its last box
@@ -55,6 +56,13 @@ class _Track:
     shot: int
     times: list[float] = field(default_factory=list)
     seen: list[Instance] = field(default_factory=list)
+    best: float = 0.0  # score
+
+    def add(self, time: float, one: Instance) -> None:
+        """Adds the next box."""
+        self.times.append(time)
+        self.seen.append(one)
+        self.best = max(self.best, one.score)
 
     def at(self, time: float) -> _Cover | None:
         """Returns the thing at a time; `None` where it is not supposed to be."""
@@ -65,9 +73,10 @@ class _Track:
         if after is not None and self.times[after] == time:
             return _Cover(self.seen[after], self._steady(after), MARGIN)
         before = number - 1 if number else None
-        if before is not None and after is not None and self.times[after] - self.times[before] <= LOOK_AHEAD:
+        longest = LOOK_AHEAD if self.best >= COVERED else BEYOND + _ROUNDED
+        if before is not None and after is not None and self.times[after] - self.times[before] <= longest:
             return _supposed(self.seen[before], self._between(before, after, time))
-        if len(self.seen) == 1 and self.seen[0].score < SURE:
+        if self.best < (COVERED if len(self.seen) > 1 else SURE):
             return None  # most of these are nothing
         near = [one for one in (before, after) if one is not None and abs(self.times[one] - time) < BEYOND + _ROUNDED]
         return _supposed(self.seen[near[0]], self.seen[near[0]].box) if near else None
@@ -75,13 +84,18 @@ class _Track:
     def _steady(self, number: int) -> Box:
         """Returns a box that holds a found one, and where its neighbours in time say that it is.
 
-        Of faces that are half hidden or small, single boxes jump, and leave a part of the face.
+        Of faces that are half hidden or small, single boxes jump, and leave a part of the face. So a doubtful one holds
+        all those of its track that are near.
         """
-        own, before, after = self.seen[number].box, number - 1, number + 1
-        if before < 0 or after == len(self.times) or self.times[after] - self.times[before] > _CLOSE + _ROUNDED:
-            return own
-        line = self._between(before, after, self.times[number])
-        return min(own[0], line[0]), min(own[1], line[1]), max(own[2], line[2]), max(own[3], line[3])
+        boxes, before, after = [self.seen[number].box], number - 1, number + 1
+        if before >= 0 and after < len(self.times) and self.times[after] - self.times[before] <= _CLOSE + _ROUNDED:
+            boxes.append(self._between(before, after, self.times[number]))
+        if self.seen[number].score < SURE:
+            first = bisect_left(self.times, self.times[number] - BEYOND - _ROUNDED)
+            last = bisect_left(self.times, self.times[number] + BEYOND + _ROUNDED)
+            boxes += [one.box for one in self.seen[first:last]]
+        left, top, right, bottom = zip(*boxes, strict=True)
+        return min(left), min(top), max(right), max(bottom)
 
     def _between(self, before: int, after: int, time: float) -> Box:
         """Returns the box at a time on the way from one to another."""
@@ -141,8 +155,7 @@ class CoverBoxes:
                 key = one.id or next(self._alone)
                 track = self._tracks.get(key) or self._begun(one, shot)
                 self._tracks[key] = track
-                track.times.append(time)
-                track.seen.append(one)
+                track.add(time, one)
                 if not one.id:
                     loose[key] = track
             self._loose = loose

@@ -10,7 +10,7 @@ from itertools import pairwise
 from segmentation.frames.instances import Box, FrameInstances, Instance
 from segmentation.options.anonymize import LOOK_AHEAD
 from segmentation.tracking.anonymize.cover import BEYOND, iou
-from segmentation.tracking.tracker import SURE
+from segmentation.tracking.tracker import COVERED, SURE
 
 _EDGE = 0.02  # share of the picture's side: what comes and goes there was outside before and is outside behind
 _SAME = 0.2  # IoU of the boxes of a head in two frames
@@ -106,6 +106,8 @@ class DoubtFinder:
         seen = [sight for sight in track.sights if sight.found]
         if not seen or not any(sight.one.kept for sight in track.sights):
             return
+        if track.best < COVERED:
+            return  # most of these are nothing
         if track.best < SURE:
             yield _doubt("weak", id, track.sights, track.sights[len(track.sights) // 2], 0.2)
         first, last = seen[0], seen[-1]

@@ -11,7 +11,7 @@ from videos import video_info
 from segmentation.frames import Frame, FrameBatch, HostTransfer, MaskedBatch
 from segmentation.frames.instances import Box, FrameInstances, Instance
 from segmentation.tracking.anonymize.cover import CoverBoxes, CoverMasks, cover_alone
-from segmentation.tracking.tracker import COVERED, Tracker
+from segmentation.tracking.tracker import Tracker
 
 SIZE = 90, 160  # height, width of masks
 INFO = video_info()
@@ -91,6 +91,22 @@ def test_a_doubtful_box_without_a_track_is_covered_alone() -> None:
     assert [bool(mask.any()) for mask in masks] == [False, True, False]
 
 
+def test_of_a_track_of_doubtful_boxes_short_gaps_alone_are_filled() -> None:
+    one = face(score=0.35)
+    masks = covered([[], [one], *[[]] * 4, [one], *[[]] * 5, [one], []])
+    assert [bool(mask.any()) for mask in masks] == [False, *[True] * 6, *[False] * 5, True, False]
+    masks = covered([[], [one], *[[]] * 5, [face(score=0.4)], []])
+    assert all(bool(mask.any()) for mask in masks), "one better box is enough for all of the track"
+
+
+def test_a_doubtful_box_holds_those_of_its_track_that_are_near() -> None:
+    moved: Box = (0.46, 0.4, 0.56, 0.6)
+    for score, held in ((0.55, True), (0.6, False)):
+        masks = covered([[face(score=score)], [], [face(moved)], *[[]] * 4, [face((0.7, 0.4, 0.8, 0.6))]])
+        assert (share_of(masks[0], moved) == 1) == held and share_of(masks[2], moved) == 1
+        assert share_of(masks[0], (0.7, 0.4, 0.8, 0.6)) == 0, "too far away in time"
+
+
 @pytest.mark.parametrize("length", [1, 3, 16, 64])
 def test_batches_change_nothing(length: int) -> None:
     found = [[], [face()], [], [face((0.5, 0.4, 0.6, 0.6))], [], [], [face(id=2)], [], *[[]] * 30, [face(id=2)]]
@@ -127,14 +143,14 @@ def test_pictures_are_covered_without_frames_around() -> None:
     assert share_of(np.asarray(cover_alone(batch, HostTransfer()).masks)[0]) == 1
 
 
-def test_what_is_to_be_covered_begins_a_track_at_a_lower_score() -> None:
+def test_what_is_to_be_covered_begins_a_track_at_any_score() -> None:
     """Of faces that are small or turned away, no box may be sure."""
     label_map = np.zeros(SIZE, np.uint8)
     label_map[36:54, 64:80] = 1
-    frame = FrameInstances(instances=(face(id=0, score=0.45),), first_map=label_map)
-    for options, id in ((dict[str, float](), 0), ({"sure": COVERED}, 1)):
-        tracker = Tracker(moving=True, split=False, **options)
-        assert [tracker.update(frame, i / 25).instances[0].id for i in range(3)] == [id] * 3
+    frame = FrameInstances(instances=(face(id=0, score=0.35),), first_map=label_map)
+    for covering in (False, True):
+        tracker = Tracker(moving=True, split=False, covering=covering)
+        assert [tracker.update(frame, i / 25).instances[0].id for i in range(3)] == [int(covering)] * 3
 
 
 def test_a_frame_waits_no_longer_than_it_may() -> None:

@@ -152,14 +152,20 @@ def name_list(text: str) -> tuple[str, ...]:
 
 
 def number_list(text: str) -> tuple[float, ...]:
-    """Returns the numbers in `0.5,0.5,0.5`. Raises `ValueError`."""
-    return tuple(float(part) for part in text.split(","))
+    """Returns the numbers in `0.5,0.5,0.5`. Raises `ArgumentTypeError`."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} must be numbers with commas between, such as 0.5,0.5,0.5") from None
 
 
 def picture_size(text: str) -> tuple[int, int]:
-    """Returns height and width of `256x320`. Raises `ValueError`."""
+    """Returns height and width of `256x320`. Raises `ArgumentTypeError`."""
     height, _, width = text.lower().partition("x")
-    return int(height), int(width)
+    try:
+        return int(height), int(width)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} must be height and width, such as 256x320") from None
 
 
 _LISTS: dict[object, Callable[[str], object]] = {

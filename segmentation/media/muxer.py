@@ -131,13 +131,13 @@ class Muxer:
         self._file.create()
         assert isinstance(self.target, Path)
         suffix, hint = self.target.suffix, f"name a file such as {self.target.stem}.mp4"
+        if not suffix:  # FFmpeg would take the name .mp4 for one
+            raise OutputError(f"{self.target}: has no suffix; {hint}, or a folder, {self.target.stem}/")
         try:
             options = format_options(self.target, self._info)
             container = open_for_writing(self._file.address, self.target.name, options)
         except ValueError as exc:
-            if suffix:
-                raise OutputError(f"{self.target}: FFmpeg knows no container for {suffix}; {hint}") from exc
-            raise OutputError(f"{self.target}: has no suffix; {hint}, or a folder, {self.target.stem}/") from exc
+            raise OutputError(f"{self.target}: FFmpeg knows no container for {suffix}; {hint}") from exc
         if container.format.no_file:  # such as HLS
             raise OutputError(f"{self.target}: a {suffix} comes with further files, which are not written; {hint}")
         return container

@@ -120,6 +120,8 @@ class Option:
         value = fitted(self.title, value, kind)
         if value is None and self.default is None:
             return value
+        if value == () and self.default is None:  # such as of an empty variable; kept classes would be none
+            raise ConfigError(f"{self.title} {value}: must have one at least")
         for item in value if isinstance(value, tuple) else (value,):
             if self.choices and item not in self.choices:
                 known = ", ".join(self.choices)

@@ -1,5 +1,6 @@
 """Times as people write them, and as exact numbers."""
 
+import math
 from fractions import Fraction
 
 from segmentation.errors import ConfigError
@@ -18,5 +19,8 @@ def seconds(text: str) -> float:
         raise ConfigError(f"time {text!r}: write seconds or [HH:]MM:SS")
     total = Fraction(0)
     for part in parts:
-        total = total * 60 + exact(number(part, f"time {text!r}"))
+        value = number(part, f"time {text!r}")
+        if not math.isfinite(value):
+            raise ConfigError(f"time {text!r}: {part!r} is not a number of seconds")
+        total = total * 60 + exact(value)
     return float(total)

@@ -182,6 +182,8 @@ def test_the_plan_refuses_what_the_run_would(
         (["clip.mp4", "--model", "nothing.onnx"], 1, "no such model"),
         (["clip.mp4", "--classes", "cat"], 1, "choose from person"),
         (["clip.mp4", "--start", "100"], 1, "no frame at --start 100 s"),
+        (["clip.mp4", "--pick", "5,5@nan"], 2, "'nan' is not a number of seconds"),
+        (["clip.mp4", "--classes", ","], 2, "classes (): must have one at least"),
     ],
 )
 def test_wrong_usage_ends_in_one_line(
@@ -203,13 +205,23 @@ def test_wrong_usage_ends_in_one_line(
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--start", "soon"], ["--codec", "vp9"], ["--baseline", "--optimized"], ["--sing"]]
+    ("arguments", "hint"),
+    [
+        (["--start", "soon"], "'soon' is not a number"),
+        (["--start", "nan"], "'nan' is not a number of seconds"),
+        (["--mean", "0.5,"], "must be numbers with commas between"),
+        (["--input-size", "256"], "must be height and width"),
+        (["--codec", "vp9"], "invalid choice"),
+        (["--baseline", "--optimized"], "not allowed with"),
+        (["--sing"], "unrecognized"),
+    ],
 )
-def test_what_argparse_refuses(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_argparse_refuses(arguments: list[str], hint: str, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["clip.mp4", *arguments])
     assert caught.value.code == 2
-    assert "usage" in capfd.readouterr().err
+    err = capfd.readouterr().err
+    assert "usage" in err and hint in err
 
 
 def test_folders_and_patterns(clip: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

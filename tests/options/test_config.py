@@ -89,6 +89,9 @@ def test_effects_are_parsed_once_for_the_output_and_then_for_others() -> None:
         ("std", (1.0, 0.0, 1.0), "1e-06 to 1,000,000"),
         ("mean", (math.nan, 0.0, 0.0), "-1,000,000 to 1,000,000"),
         ("input_size", (4, 256), "8 to 8,192"),
+        ("classes", (), "one at least"),
+        ("labels", [], "one at least"),
+        ("region", ("1,1,5,5@nan-3",), "not a number of seconds"),
         ("activation", "relu", "choose none"),
     ],
 )
@@ -246,7 +249,7 @@ def test_times(text: str, value: float) -> None:
     assert seconds(text) == value
 
 
-@pytest.mark.parametrize("text", ["", "1:2:3:4", "ten", "1::"])
+@pytest.mark.parametrize("text", ["", "1:2:3:4", "ten", "1::", "nan", "1:inf"])
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(ConfigError, match="time"):
         seconds(text)

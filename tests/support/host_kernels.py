@@ -131,7 +131,7 @@ class HostKernels:
 
     def __call__(self, name: str, size: tuple[int, int, int], *arguments: Argument) -> None:
         # a block of threads makes a block of the picture, or all of it
-        if name in ("pixelate", "suppress", "separable", "stem"):
+        if name in ("pixelate", "suppress", "separable"):
             size = (size[0] // kernels.THREADS[0], size[1] // kernels.THREADS[1], size[2])
         assert all(value.is_contiguous() for value in arguments if isinstance(value, torch.Tensor))
         getattr(self._library, f"run_{name}")(*size, self._signatures[name].pack(arguments))

@@ -22,7 +22,7 @@ _FORMS = (
     LayerForm(5, 1, 1),
     LayerForm(5, 2, 1),
 )
-_HALF, _PRODUCTS = "stages/inference/compiler/half.cu", "stages/inference/compiler/products.cu"
+_HALF = "stages/inference/compiler/half.cu"
 
 
 def _depthwise(form: LayerForm) -> KernelSource:
@@ -53,7 +53,7 @@ def tile_of(form: SeparableForm) -> tuple[int, int]:
 def _separable(form: SeparableForm) -> KernelSource:
     sizes = dict(zip(("IN", "OUT", "POOL", "TILE_X", "TILE_Y"), (*form, *tile_of(form)), strict=True))
     constants = ("EIGHT", EIGHT), *sizes.items()
-    return KernelSource(files=(_HALF, _PRODUCTS, "stages/inference/compiler/separable.cu"), constants=constants)
+    return KernelSource(files=(_HALF, "stages/inference/compiler/separable.cu"), constants=constants)
 
 
 # Of YuNet.
@@ -70,13 +70,9 @@ SEPARABLE: dict[SeparableForm, KernelSource] = {
 }
 
 PLANES, SIDE, STRIDE = 3, 3, 2  # of a network's first convolution
-MADE_X, MADE_Y = 64, 16  # places, across and down, that a block of threads makes
 STEM = KernelSource(
-    files=(_HALF, _PRODUCTS, "stages/inference/compiler/stem.cu"),
-    constants=(
-        *(("EIGHT", EIGHT), ("PLANES", PLANES), ("SIDE", SIDE), ("STRIDE", STRIDE)),
-        *(("MADE_X", MADE_X), ("MADE_Y", MADE_Y)),
-    ),
+    files=(_HALF, "stages/inference/compiler/stem.cu"),
+    constants=(("EIGHT", EIGHT), ("WIDE", WIDE), ("PLANES", PLANES), ("SIDE", SIDE), ("STRIDE", STRIDE)),
 )
 
 MOST_COMPARED = 1024  # proposals of a picture among which non-maximum suppression chooses: those of the highest scores

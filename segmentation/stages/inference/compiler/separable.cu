@@ -3,6 +3,7 @@
 // POOL, width / POOL, OUT). network_kernels.py has the constants. With a POOL of 2, `out` has the highest of each 2 x 2.
 // What lies between the two stays within a block: in the first layers it is larger than all else that a network reads.
 
+const int LANES = 32 / THREADS_X;  // of a warp that a thread does: one on a GPU, all where a thread stands for a block
 const int TALL = 3;                // times 16 places that a warp multiplies at once
 const int FEW = 4;                 // channels of a place that a thread does
 const int MADE_X = TILE_X - 2, MADE_Y = TILE_Y - 2;  // places that a block makes: even
@@ -14,6 +15,25 @@ static_assert(TILE_X % 8 == 0, "chunk() is to be the same in all rows");
 struct alignas(IN / 2) Part {
     unsigned words[IN / 8];
 };
+
+#ifdef __CUDACC__
+// Adds to `sums` the product of 16 x 16 and 16 x 8 numbers, of which each lane has its share: see the PTX ISA, "Matrix
+// Fragments for mma.m16n8k16". `upper` and `lower` are two words of the lane's rows, `column` those of its column.
+__device__ void multiply(float sums[1][4], const unsigned upper[1][2], const unsigned lower[1][2],
+                         const unsigned column[1][2]) {
+    float *d = sums[0];
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(upper[0][0]), "r"(lower[0][0]), "r"(upper[0][1]), "r"(lower[0][1]), "r"(column[0][0]), "r"(column[0][1]));
+#else
+    for (int k = 0; k < 2; k++)
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+            : "r"(upper[0][k]), "r"(lower[0][k]), "r"(column[0][k]));
+#endif
+}
+#endif
 
 // Returns where eight channels of a place lie: neighbouring places in an order in which their banks differ.
 __device__ int chunk(int place, int eight) { return place * EIGHTS + (eight ^ (place * EIGHTS / 8 % EIGHTS)); }

@@ -5,19 +5,15 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from segmentation.gpu.kernels import THREADS, Kernels
+from segmentation.gpu.kernels import Kernels
 from segmentation.stages.inference.compiler.cuda_graph import kernels_on
 from segmentation.stages.inference.compiler.depthwise import Bounds
-from segmentation.stages.inference.compiler.network_kernels import MADE_X, MADE_Y, SIDE, STEM, STRIDE
+from segmentation.stages.inference.compiler.network_kernels import EIGHT, SIDE, STEM, STRIDE, WIDE
 
 
 def taps_of(weight: torch.Tensor) -> torch.Tensor:
-    """Returns the weights (C, 3, 3, 3) of a convolution as the kernel takes them: (12, 4, C).
-
-    The nine rows of three weights come first, and all others are zero.
-    """
-    rows = torch.nn.functional.pad(weight, (0, 1)).permute(1, 2, 3, 0).flatten(0, 1)
-    return torch.nn.functional.pad(rows, (0, 0, 0, 0, 0, 3)).contiguous()
+    """Returns the weights (C, 3, 3, 3) of a convolution as the kernel takes them: (3, 3, 3, C)."""
+    return weight.permute(1, 2, 3, 0).contiguous()
 
 
 def stem(
@@ -26,7 +22,7 @@ def stem(
     """Returns the convolution of x (N, 3, H, W), rounded to float16, brought within `bounds`, channels last.
 
     `taps` are those of `taps_of`, `bias` is (C,), both float16, and C a multiple of `EIGHT`; the stride is `STRIDE`.
-    Sums are in FP32, and x is finite. With `mirrored` x is read from right to left.
+    Sums are in FP32. With `mirrored` x is read from right to left.
     """
     return launched(kernels_on(x.device, STEM), x, taps, bias, padding, bounds, mirrored)
 
@@ -45,7 +41,7 @@ def launched(
     rows, columns = ((size + 2 * padding - SIDE) // STRIDE + 1 for size in (height, width))
     channels = taps.shape[-1]
     out = torch.empty((count, rows, columns, channels), dtype=taps.dtype, device=x.device)
-    size = -(-columns // MADE_X) * THREADS[0], -(-rows // MADE_Y) * THREADS[1], count  # a block makes a tile
+    size = (channels // EIGHT * -(-columns // WIDE), rows, count)
     shape = channels, width, height, columns, rows, padding, int(mirrored)
     kernels("stem", size, x.float().contiguous(), taps, bias, out, *shape, *map(np.float32, bounds))
     return out.permute(0, 3, 1, 2)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 import cv2
 import numpy as np
@@ -35,6 +35,14 @@ _BLOCK = 4  # side of the squares of samples that are averaged: what moves a lit
 Luma: TypeAlias = NDArray[np.uint8]  # (h, w), or (N, h, w) of several
 
 
+class _Seen(NamedTuple):
+    """A batch with its frames as small pictures."""
+
+    batch: MaskedBatch
+    lumas: list[Luma]
+    changes: list[float]  # from each one's picture before, in 0..1; the very first one has none
+
+
 class Shots:
     """A step before tracking that gives each frame the number of its shot. Frames wait for `NEAR` - 1 later ones."""
 
@@ -45,13 +53,16 @@ class Shots:
 
     def __call__(self, batches: Iterator[MaskedBatch]) -> Iterator[MaskedBatch]:
         self._transfer.enter()
-        waiting: deque[tuple[MaskedBatch, list[Luma]]] = deque()
+        waiting: deque[_Seen] = deque()
         before: list[Luma] = []
+        last: Luma | None = None
         for batch, levels, ready in _one_behind(map(self._sampled, batches)):
             if ready is not None:
                 ready.synchronize()
-            waiting.append((batch, [_luma(level) for level in levels]))
-            while sum(len(lumas) for _, lumas in waiting) - len(waiting[0][1]) >= NEAR - 1:
+            lumas = _lumas(levels)
+            waiting.append(_Seen(batch, list(lumas), _changes(lumas if last is None else np.vstack([last, lumas]))))
+            last = lumas[-1:]
+            while sum(len(one.lumas) for one in waiting) - len(waiting[0].lumas) >= NEAR - 1:
                 numbered, before = self._first_of(waiting, before)
                 yield numbered
         while waiting:
@@ -65,15 +76,14 @@ class Shots:
         levels = self._transfer.rows(self._sampler(batch.frames, _SAMPLES)[0], "host", len(batch), wait=False)
         return batch, np.asarray(levels), None if self._gpu is None else self._gpu.record_event()
 
-    def _first_of(
-        self, waiting: deque[tuple[MaskedBatch, list[Luma]]], before: list[Luma]
-    ) -> tuple[MaskedBatch, list[Luma]]:
+    def _first_of(self, waiting: deque[_Seen], before: list[Luma]) -> tuple[MaskedBatch, list[Luma]]:
         """Takes the first batch out. Returns it with its shots, and its last lumas for the next one."""
-        batch, lumas = waiting.popleft()
-        line = [*before, *lumas, *(luma for _, later in waiting for luma in later)]
+        batch, lumas, changes = waiting.popleft()
+        line = [*before, *lumas, *(luma for later in waiting for luma in later.lumas)]
         shots = []
-        for place in range(len(before), len(before) + len(lumas)):
-            self._shot += is_cut(line[max(0, place - NEAR) : place], line[place : place + NEAR])
+        for place, change in enumerate([0.0] * (len(lumas) - len(changes)) + changes, len(before)):
+            if change > CUT:  # as between few neighbours, so that the others need not be compared
+                self._shot += is_cut(line[max(0, place - NEAR) : place], line[place : place + NEAR])
             shots.append(self._shot)
         return replace(batch, shots=tuple(shots)), [*before, *lumas][-NEAR:]
 
@@ -87,9 +97,19 @@ def _one_behind(items: Iterable[T]) -> Iterator[T]:
     yield from held
 
 
-def _luma(level: Luma) -> Luma:
-    size = (_SAMPLES[1] // _BLOCK, _SAMPLES[0] // _BLOCK)
-    return np.asarray(cv2.resize(level, size, interpolation=cv2.INTER_AREA), np.uint8)
+def _lumas(levels: Luma) -> Luma:
+    """Returns pictures (N, h, w) in a quarter of their size. All at once: each call of OpenCV gives the GIL up."""
+    count, height, width = levels.shape
+    size = (width // _BLOCK, count * height // _BLOCK)
+    small = cv2.resize(np.ascontiguousarray(levels).reshape(-1, width), size, interpolation=cv2.INTER_AREA)
+    return np.asarray(small, np.uint8).reshape(count, height // _BLOCK, width // _BLOCK)
+
+
+def _changes(lumas: Luma) -> list[float]:
+    """Returns the mean difference of each picture (N, h, w) to the one before, in 0..1."""
+    rows = lumas.reshape(len(lumas), -1)
+    changed: list[float] = (cv2.absdiff(rows[1:], rows[:-1]).mean(axis=1) / 255).tolist() if len(rows) > 1 else []
+    return changed
 
 
 def is_cut(before: Sequence[Luma], behind: Sequence[Luma]) -> bool:
@@ -97,7 +117,7 @@ def is_cut(before: Sequence[Luma], behind: Sequence[Luma]) -> bool:
     across = 1.0
     for one, other in product(reversed(before), behind):
         across = min(across, _change(one, other))
-        if across <= CUT:  # as between most neighbours, so that the others need not be compared
+        if across <= CUT:
             return False
     return bool(before) and across > _STEADY * max(
         (_change(*pair) for side in (before, behind) for pair in pairwise(side)), default=0.0

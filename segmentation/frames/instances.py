@@ -85,11 +85,17 @@ class BoxMap:
             (slice(top, bottom), slice(left, right)) for left, top, right, bottom in edges.tolist()
         ]
         common = np.minimum(edges[:, None, 2:], edges[:, 2:]) - np.maximum(edges[:, None, :2], edges[:, :2])
-        self._apart = not np.triu((common > 0).all(axis=2), 1).any()
+        pairs = np.argwhere(np.triu((common > 0).all(axis=2), 1))
+        self._overlapping: Sequence[tuple[int, int]] = [(one, other) for one, other in pairs.tolist()]
+
+    def own(self, number: int) -> Window | None:
+        """Returns the pixels of a box; `None` where it shares some with others: look at them there."""
+        return None if any(number - 1 in pair for pair in self._overlapping) else self._windows[number - 1]
 
     def counts(self, window: Window) -> list[int] | None:
-        """Returns how many pixels of a window belong to each box; `None` where boxes overlap: look at them there."""
-        return [_common(one, window) for one in self._windows] if self._apart else None
+        """Returns how many pixels of a window belong to each box; `None` where boxes overlap in it."""
+        found = [_common(one, window) for one in self._windows]
+        return None if any(found[one] and found[other] for one, other in self._overlapping) else found
 
     def __getitem__(self, window: Window) -> NDArray[np.uint8]:
         """Returns the part of the map in a window, whose ends lie in the map."""

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.frames.instances import BoxMap, LabelMap
+from segmentation.frames.instances import BoxMap, LabelMap, Window
 
 Edges = NDArray[np.float64]  # (4,): left, top, right, bottom in pixels; the last two are behind the last pixel
 
@@ -30,6 +30,16 @@ class Silhouette:
             return None
         part = found[row : row + height, column : column + width]
         return Silhouette(left + column, top + row, part, int(np.count_nonzero(part)))
+
+    @staticmethod
+    def box(window: Window) -> Silhouette | None:
+        """Returns all pixels of a window; `None` if there are none."""
+        rows, columns = window
+        size = rows.stop - rows.start, columns.stop - columns.start
+        if min(size) <= 0:
+            return None
+        pixels = np.broadcast_to(np.True_, size)  # no memory, so that a large box takes no longer than a small one
+        return Silhouette(columns.start, rows.start, pixels, size[0] * size[1])
 
     @property
     def edges(self) -> Edges:

@@ -17,7 +17,7 @@ import lap
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.frames.instances import MOST, FrameInstances, Instance, LabelMap
+from segmentation.frames.instances import MOST, BoxMap, FrameInstances, Instance, LabelMap
 from segmentation.tracking.color_histograms import Colors, Histogram, clearly_own, histogram, likeness, plausible
 from segmentation.tracking.components import pixels_of, shares
 from segmentation.tracking.merge import divide, fit
@@ -201,13 +201,14 @@ def _seen(instances: Sequence[Instance], label_map: LabelMap, colors: Colors | N
     seen = []
     for number, instance in enumerate(instances, 1):
         window = pixels_of(instance.box, label_map.shape)
-        pixels = label_map[window] == number
-        shape = Silhouette.of(pixels, window[1].start, window[0].start)
-        if shape is None:
-            pixels = np.ones_like(pixels)
-            shape = Silhouette.of(pixels, window[1].start, window[0].start)
+        if isinstance(label_map, BoxMap) and (own := label_map.own(number)) is not None:
+            shape = Silhouette.box(own)
+        else:
+            shape = Silhouette.of(label_map[window] == number, window[1].start, window[0].start)
+        shape = shape or Silhouette.box(window)
         if shape is not None:  # the box lies in the picture
-            look = None if colors is None else histogram(colors[window], pixels)
+            there, here = shape.within(label_map.shape)
+            look = None if colors is None else histogram(colors[there], shape.pixels[here])
             seen.append(_Seen(number, instance, shape, look))
     return seen
 

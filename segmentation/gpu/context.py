@@ -33,6 +33,7 @@ except BaseException:
     raise
 
 _ALIGNMENT = 512  # samples: libraries read many bytes at a time, from addresses that are multiples of their number
+_MOST_CONSTANTS = 256  # arrays
 
 
 class _Entered(threading.local):
@@ -60,6 +61,7 @@ class Gpu:
         self._pools: WeakValueDictionary[object, PlanePool] = WeakValueDictionary()
         self._pinned_pool: Callable[[], PinnedPool | None] = lambda: None  # a weak reference, once there is one
         self._pools_lock = threading.Lock()
+        self._constants: dict[tuple[str, tuple[int, ...], bytes], torch.Tensor] = {}  # the oldest one first
 
     def enter(self) -> None:
         """Makes this device the current one of the calling thread. Every thread that queues work calls it first."""
@@ -105,6 +107,19 @@ class Gpu:
         """Returns device memory for use on the stream, with arbitrary content."""
         with torch.cuda.stream(self.stream):
             return torch.empty(shape, dtype=dtype, device=self.device)
+
+    def constant(self, array: NDArray[Any]) -> torch.Tensor:
+        """Returns an array in device memory to which nobody writes: one and the same for all of the same content.
+
+        An upload gives up the GIL twice and waits for the device, where other runs are at work.
+        """
+        key = (array.dtype.str, array.shape, array.tobytes())
+        found = self._constants.get(key)
+        if found is None:
+            found = self._constants[key] = torch.from_numpy(array.copy()).to(self.device)
+            if len(self._constants) > _MOST_CONSTANTS:
+                self._constants.pop(next(iter(self._constants)), None)
+        return found
 
     def pinned(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Returns page-locked memory of the host, with arbitrary content. Kernels may read and write it where it is."""

@@ -86,7 +86,7 @@ class CudaPropagation(propagation.Propagation[CudaLuma]):
         self._buffers: _Buffers | None = None  # the first masks have the size
         shares = smoothing.luma_shares(model)
         constant = sum(share * mean for share, mean in zip(smoothing.LUMA, model.mean, strict=True))
-        self._shares = torch.tensor([*shares, constant], dtype=torch.float32, device=gpu.device)
+        self._shares = gpu.constant(np.array([*shares, constant], np.float32))
 
     def keep(self, tensor: torch.Tensor, count: int) -> tuple[torch.Tensor, list[CudaLuma]]:
         with torch.cuda.stream(self._gpu.stream):

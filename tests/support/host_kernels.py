@@ -162,6 +162,9 @@ class HostGpu:
 
     pinned = empty
 
+    def constant(self, array: Any) -> torch.Tensor:
+        return torch.from_numpy(array.copy())
+
     def download(self, *tensors: torch.Tensor, wait: bool = True) -> list[Any]:
         return [tensor.clone().numpy() for tensor in tensors]
 

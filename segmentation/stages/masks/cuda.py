@@ -51,7 +51,7 @@ class CudaSmoothing(smoothing.SmoothingBackend[smoothing.CudaHistory]):
         self._kernels = gpu.kernels(MASKS, FORMATS["yuv420p"])  # these kernels read no frames: any layout will do
         self._strength = np.float32(config.smoothing_strength)
         self._picture = model.picture
-        self._shares = torch.from_numpy(smoothing.luma_shares(model).copy()).to(gpu.device)
+        self._shares = gpu.constant(smoothing.luma_shares(model))
         self._next = 0  # number of the next frame
         self._buffers: _SmoothingBuffers | None = None  # the first batch has the masks' size
 
@@ -173,8 +173,7 @@ class CudaRefiner:
         for shape in self._shapes:
             across, down = shrinking(shape, stored)
             across[:, 1:] /= self._peak
-            with torch.cuda.stream(self._gpu.stream):
-                tables.append(tuple(torch.from_numpy(table).to(self._gpu.device) for table in (across, down)))
+            tables.append((self._gpu.constant(across), self._gpu.constant(down)))
         layers = [(len(tables), count, height, width), *[(count, height, width)] * 3]
         layers += [(n, count, rows, columns) for n in (1, 3, 2)]
         shapes = (*layers, (2, count, THREADS[1], columns), (count,))
@@ -191,7 +190,7 @@ class CudaQuantizer:
         self._gpu = gpu
         self._count = config.batch_size or 1
         self._kernels = gpu.kernels(MASKS, FORMATS["yuv420p"])
-        self._values = torch.from_numpy(VALUES).to(gpu.device)
+        self._values = gpu.constant(VALUES)
         self._buffers: tuple[torch.Tensor, torch.Tensor] | None = None  # the first batch has the masks' size
 
     def __call__(self, masks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

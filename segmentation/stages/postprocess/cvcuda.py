@@ -1,7 +1,9 @@
 """Postprocesses frames on the GPU: CV-CUDA blurs the reduced background, and one kernel composites the frame."""
 
+import threading
 from dataclasses import replace
 from typing import ClassVar
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import cvcuda
 import numpy as np
@@ -60,7 +62,7 @@ class CvCudaPostprocessor(Postprocessor):
             self._blur = _Blur(self, count)
         if self._edge.feather:
             (width, height), sigma = self._edge.feather_scale(info.upright_size)
-            self._soften = _Gaussian(gpu, (count, height, width, 1), sigma)
+            self._soften = _shared_gaussian(gpu, (count, height, width, 1), sigma)
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -124,7 +126,7 @@ class CvCudaPostprocessor(Postprocessor):
                 return *self._plain, 1, 1, 0, 1
 
     def _color(self, yuv: tuple[int, int, int]) -> Color:
-        y, u, v = torch.tensor(yuv, dtype=self._dtype, device=self._gpu.device).split(1)
+        y, u, v = self._gpu.constant(np.array(yuv, self._layout.dtype)).split(1)
         return y, u, v
 
 
@@ -157,6 +159,23 @@ class _Gaussian:
         return self.buffer
 
 
+_sharing = threading.Lock()
+_gaussians: WeakKeyDictionary[Gpu, WeakValueDictionary[object, _Gaussian]] = WeakKeyDictionary()
+
+
+def _shared_gaussian(gpu: Gpu, shape: tuple[int, ...], sigma: float) -> _Gaussian:
+    """Returns a `_Gaussian` that all share who hold it: composites of a session take turns.
+
+    To wrap its buffers waits for the whole device, and so for the work of all runs.
+    """
+    with _sharing:
+        known = _gaussians.setdefault(gpu, WeakValueDictionary())
+        found = known.get((shape, sigma))
+        if found is None:
+            found = known[shape, sigma] = _Gaussian(gpu, shape, sigma)
+        return found
+
+
 class _Blur:
     """Calling it returns blur(I * (1 - a)) / blur(1 - a) at reduced size, in planes that the next call overwrites."""
 
@@ -164,7 +183,7 @@ class _Blur:
         strength = owner._effect.strength if owner._effect.kind == "blur" else OLD_BACKGROUND
         (width, height), sigma = blur_scale(owner._size, strength)
         self._size = (width, height)
-        self._gaussian = _Gaussian(owner._gpu, (count, height, width, 4), sigma)
+        self._gaussian = _shared_gaussian(owner._gpu, (count, height, width, 4), sigma)
         self._small = tuple(owner._gpu.empty((count, height, width), owner._dtype) for _ in range(3))
 
     def __call__(self, owner: CvCudaPostprocessor, batch: FrameBatch, mask: Mask) -> Background:

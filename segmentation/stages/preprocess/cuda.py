@@ -34,9 +34,9 @@ class CudaPreprocessor(Preprocessor):
         self._input = (model.width, model.height, place.left, place.top)
         chroma = (-(-info.height >> layout.shift_y), -(-info.width >> layout.shift_x))
         tables = [*shrinking((info.height, info.width), self._size), *shrinking(chroma, self._size)]
+        self._tables = list(map(gpu.constant, tables))
+        self._color = gpu.constant(to_input(info, layout.bits, model))
         with torch.cuda.stream(gpu.stream):
-            self._tables = [torch.from_numpy(table).to(gpu.device) for table in tables]
-            self._color = torch.from_numpy(to_input(info, layout.bits, model)).to(gpu.device)
             shape = (config.batch_size or 1, 3, model.height, model.width)
             gray = self._color[12:15] * GRAY + self._color[15:18]
             self._tensor = gray[:, None, None].expand(shape).contiguous()  # no call writes to the border

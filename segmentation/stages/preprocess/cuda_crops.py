@@ -34,8 +34,7 @@ class CudaCrops(CropPreprocessor):
         self._info, self._model, self._gpu, self._layout = info, model, gpu, FORMATS[pix_fmt]
         self._kernels = gpu.kernels(FRAMES, self._layout, info.orientation)
         self._crops = gpu.pinned((AT_ONCE, _NUMBERS), torch.int32)
-        with torch.cuda.stream(gpu.stream):
-            self._color = torch.from_numpy(to_input(info, self._layout.bits, model)).to(gpu.device)
+        self._color = gpu.constant(to_input(info, self._layout.bits, model))
 
     def __call__(self, batch: FrameBatch, crops: Sequence[Crop]) -> NDArray[np.generic]:
         self.write(batch, crops, self._on_host[: len(crops)])

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from math import ceil
-from pathlib import Path
 
 from segmentation.system.cgroups import cpu_quota
 
@@ -41,5 +40,5 @@ def kept_scheduling() -> Iterator[None]:
 def _threads() -> set[int]:
     """Returns the ids of this process's threads; none where /proc is not mounted."""
     with suppress(FileNotFoundError):
-        return {int(entry.name) for entry in Path("/proc/self/task").iterdir()}
+        return set(map(int, os.listdir("/proc/self/task")))
     return set()

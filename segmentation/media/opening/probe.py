@@ -239,6 +239,8 @@ def first_packet_and_frame(
     there is no frame.
     """
     stream.thread_type = "SLICE"  # frame threads would decode a second of video to return one frame
+    if stream.codec_context.name == "h264":
+        stream.codec_context.thread_count = 1  # most pictures are one slice, and each thread takes as long to make
     stream.codec_context.options = decoder_options(access)
     filtered = PacketFilter(stream, path)
     first: Packet[VideoStream] | None = None

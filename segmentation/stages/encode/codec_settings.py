@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -100,7 +101,8 @@ class CodecSettings:
         context.width, context.height, context.pix_fmt = self.width, self.height, self.pix_fmt
         context.thread_count = self.threads
         try:
-            with kept_scheduling():
+            # To look at all threads of the process takes as long as to open another encoder.
+            with kept_scheduling() if self.library == "libsvtav1" else nullcontext():
                 context.open()
         except (av.error.FFmpegError, ValueError) as exc:
             raise self.error(exc) from exc

@@ -8,6 +8,7 @@ the same buffers each time, because a request for memory takes the host longer t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -106,7 +107,7 @@ class _RefinementBuffers:
     """Float32 tensors for N masks of one size (h, w) and N refined masks (H, W), and the tables of `shrinking`."""
 
     tables: list[tuple[torch.Tensor, torch.Tensor]]  # across and down, for each plane that is read
-    guides: torch.Tensor  # (planes, N, H, W)
+    guides: Sequence[torch.Tensor]  # (N, H, W) each, of the planes that are read
     sides: torch.Tensor  # (N, H, W)
     refined: torch.Tensor  # (N, H, W)
     drawn: torch.Tensor  # (N, H, W), of the same by color
@@ -177,7 +178,8 @@ class CudaRefiner:
         layers = [(len(tables), count, height, width), *[(count, height, width)] * 3]
         layers += [(n, count, rows, columns) for n in (1, 3, 2)]
         shapes = (*layers, (2, count, THREADS[1], columns), (count,))
-        return _RefinementBuffers(tables, *(self._gpu.empty(shape, torch.float32) for shape in shapes))
+        guides, *others = (self._gpu.empty(shape, torch.float32) for shape in shapes)
+        return _RefinementBuffers(tables, guides.unbind(), *others)  # a view for each launch would give up the GIL
 
 
 class CudaQuantizer:

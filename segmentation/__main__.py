@@ -31,6 +31,7 @@ def start() -> None:
             if code := show():
                 sys.exit(code)
         begin_processes()
+        begin_libraries()
         from segmentation.cli.main import command
     except (ImportError, MemoryError, OSError) as exc:  # one is missing, or memory or descriptors are used up
         text = " ".join(str(exc).split())
@@ -51,6 +52,14 @@ def begin_processes() -> None:
         from segmentation.system.fork_server import ForkServer
 
         ForkServer.start_early("segmentation.sessions.process_worker" if found[1] else "segmentation.scale.worker")
+
+
+def begin_libraries() -> None:
+    """Begins to load a GPU's libraries, if this process may use one: beside its own imports, and without the GIL."""
+    if not re.search(r"--(?:workers|processes|device|baseline)\b", " ".join(sys.argv)):
+        from segmentation.gpu.early_libraries import begin_loading
+
+        begin_loading()
 
 
 if __name__ == "__main__":

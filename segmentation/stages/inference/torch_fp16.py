@@ -34,7 +34,7 @@ _Result: TypeAlias = "tuple[torch.Tensor, torch.Tensor | None]"  # masks and, wh
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]
 def _wake_libraries(device: torch.device) -> None:
-    """Runs a convolution and a product, so that cuDNN and cuBLAS are loaded while another thread loads the network."""
+    """Runs a convolution and a product: cuDNN and cuBLAS load while another thread loads the network and runs it."""
     picture, weights = (torch.zeros((8, 8, side, side), dtype=torch.float16, device=device) for side in (8, 1))
     torch.nn.functional.conv2d(picture.to(memory_format=torch.channels_last), weights)
     pointwise(picture, weights, None)
@@ -56,7 +56,9 @@ class TorchFp16Inference(Inference):
         if model.path.suffix == ENGINE:
             raise ModelError(f"{model.path}: PyTorch can't run an engine; give the ONNX, or use --infer tensorrt")
         device = torch.device("cuda", device_index(config))
-        return preload(lambda: _loaded(model, config, device), device)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(_wake_libraries, device)
+            return preload(lambda: _loaded(model, config, device), device)
 
     @staticmethod
     def describe(config: Config, info: VideoInfo | None = None) -> str:
@@ -78,16 +80,14 @@ def _loaded(model: Model, config: Config, device: torch.device) -> Loaded[_Resul
     """Loads the network."""
     count = config.batch_size or 1
     dtype = torch.float16 if model.dtype is np.float16 else torch.float32
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(_wake_libraries, device)
-        path = fp16_graph(model, count)  # the name is another for another content
-        example = torch.zeros((count, 3, model.height, model.width), dtype=dtype, device=device)
+    path = fp16_graph(model, count)  # the name is another for another content
+    example = torch.zeros((count, 3, model.height, model.width), dtype=dtype, device=device)
 
-        def converted() -> GraphModule:
-            net = translate(path) or convert(path, device)
-            return net.to(device).to(memory_format=torch.channels_last)
+    def converted() -> GraphModule:
+        net = translate(path) or convert(path, device)
+        return net.to(device).to(memory_format=torch.channels_last)
 
-        net = cached_network(path.stem, (), example, converted)
+    net = cached_network(path.stem, (), example, converted)
     if config.compile:
         net = torch.compile(net, dynamic=False)
     else:

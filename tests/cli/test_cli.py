@@ -174,6 +174,7 @@ def test_the_plan_refuses_what_the_run_would(
         (["ftp://me:secret@host/a.mp4"], 1, "ftp://***@host/a.mp4: is no address that is read; those begin with http"),
         (["front door=rtsp://host/a"], 1, "rtsp://host/a: 'front door' is no name of a source; use letters, digits"),
         (["hall=rtmps://me:secret@host/a"], 1, "hall=rtmps://***@host/a: is no address that is read; those begin with"),
+        (["hall=http://me:secret@host/a.ts"], 1, "hall=http://***@host/a.ts: a name stands before live sources alone"),
         (["*.webm"], 1, "no videos or pictures there"),
         (["empty"], 1, "no videos or pictures there"),
         (["clip.mp4", "clip.mkv", "-o", "x.mp4"], 2, "need a folder"),

@@ -56,6 +56,9 @@ def no_such_file(path: str) -> InputError:
     """Returns the error for a name that leads nowhere."""
     if "://" not in path:
         return InputError(f"{path}: no such file")
+    name, _, address = path.partition("=")
+    if is_url(address):
+        return InputError(f"{path}: a name stands before live sources alone, such as HLS; leave out {name}=")
     return InputError(f"{path}: is no address that is read; those begin with {_ADDRESSES}")
 
 

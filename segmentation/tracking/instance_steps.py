@@ -70,7 +70,7 @@ def _anonymizing(
     if info.live is None:  # what is wrongly torn live is not to be mended
         before.append(Shots(info, pix_fmt, transfer, gpu))
     ahead = LOOK_AHEAD if info.live is None else config.live_look_ahead
-    behind: list[MaskStep] = [CoverBoxes(info, transfer, Corrections(config, info).covers, ahead)]
+    behind: list[MaskStep] = [CoverBoxes(info, transfer, Corrections(config, info).covers, ahead, gpu)]
     if "people" in kinds:
         behind.append(CoverPeople(config, info, transfer))
     if BODIES in kinds and config.audit is not None:

@@ -45,7 +45,7 @@ NAMES = {
     MASKS: (
         *("resize_mask", "change", "weigh", "average"),
         *("guide", "shrink", "fit_guide", "gather_lines", "draw_edge", "find_sides", "draw_by_color"),
-        *("find_nan", "cover", "quantize"),
+        *("find_nan", "cover", "quantize", "draw_ellipses"),
     ),
     PROPAGATION: ("downsample", "halve", "differ", "search", "match", "weigh_keys", "warp", "blend", "measure_doubt"),
     CLIPS: ("clip_sample",),

@@ -367,3 +367,17 @@ extern "C" __global__ void quantize(const float *masks, int width, int height, c
     levels[at] = (unsigned char)__fadd_rn(__fmul_rn(masks[at], 255), 0.5f);  // rounded after each, as NumPy does it
     target[at] = values[levels[at]];
 }
+
+// Makes masks of 1 in ellipses, 0 elsewhere. A mask has `most` of these (N, most, 4): the center, then by what the
+// distance from it is multiplied, across and down, which is 1 on the ellipse. Numbers that are none make no ellipse.
+extern "C" __global__ void draw_ellipses(const float *ellipses, int most, int width, int height, float *masks) {
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= width || y >= height) return;
+    float value = 0;
+    for (int k = 0; k < most; k++) {
+        const float *one = ellipses + ((long long)blockIdx.z * most + k) * 4;
+        const float across = __fmul_rn(x - one[0], one[2]), down = __fmul_rn(y - one[1], one[3]);
+        if (__fadd_rn(__fmul_rn(across, across), __fmul_rn(down, down)) <= 1) value = 1;  // rounded as NumPy does it
+    }
+    masks[((long long)blockIdx.z * height + y) * width + x] = value;
+}

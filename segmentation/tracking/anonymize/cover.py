@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, islice
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import cv2
 import numpy as np
@@ -26,6 +26,10 @@ from segmentation.options.anonymize import LIVE_LOOK_AHEAD, LOOK_AHEAD
 from segmentation.tracking.motion import box_iou
 from segmentation.tracking.tracker import COVERED, SURE
 
+if TYPE_CHECKING:  # both import libraries that machines without a GPU lack
+    from segmentation.gpu.context import Gpu
+    from segmentation.tracking.anonymize.cuda_cover import CudaEllipses
+
 _CLOSE = 0.5  # seconds from one box to the next but one, between which a box is expected on the way
 BEYOND = 0.2  # seconds for which a track is covered before its first and behind its last box
 _ROUNDED = 1e-3  # seconds: containers round times
@@ -36,9 +40,10 @@ _AROUND = 2  # frames before and after whose masks a frame's mask holds too
 _SAME = 0.2  # IoU of the boxes of a thing in two frames, of which the first has no id yet
 _UNTRACKED = -1  # ids from there down are of boxes without a track
 
-_OUTLINE = 2  # pixels around an ellipse's axes that its outline may touch
+_HALF = 0.5  # pixels by which an ellipse is larger on all sides, so that it holds what it touches
 
-_Ellipse: TypeAlias = tuple[tuple[float, float], tuple[float, float]]  # center and axes, x and y each, in pixels
+# Center, and what the distance from it is multiplied by, which is 1 on the ellipse: across and down each, in pixels.
+_Ellipse: TypeAlias = tuple[float, float, float, float]
 
 
 class _Cover(NamedTuple):
@@ -114,12 +119,14 @@ class CoverBoxes:
         transfer: Transfer,
         covers: Callable[[Instance, float], bool] = lambda one, time: True,
         ahead: float = LOOK_AHEAD,
+        gpu: Gpu | None = None,
     ) -> None:
         """`covers` says of a thing and a time, in seconds from the video's beginning, whether it is to be covered.
 
-        A frame waits for those of `ahead` seconds.
+        A frame waits for those of `ahead` seconds. Batches may lie on `gpu`.
         """
-        self._info, self._transfer, self._covers = info, transfer, covers
+        self._info, self._transfer, self._covers, self._gpu = info, transfer, covers, gpu
+        self._there: CudaEllipses | None = None  # draws on the GPU, if the first batch lies there
         self._ahead = ahead
         self._most = 0 if info.live is None else LIVE_LOOK_AHEAD
         self._tracks: dict[int, _Track] = {}
@@ -189,7 +196,11 @@ class CoverBoxes:
         ]
         old = times[-1] - LOOK_AHEAD
         self._tracks = {key: track for key, track in self._tracks.items() if track.times[-1] >= old}
-        return _drawn(batch, places, self._transfer)
+        if self._there is None and self._gpu is not None and not isinstance(batch.masks, np.ndarray):
+            from segmentation.tracking.anonymize.cuda_cover import CudaEllipses  # needs PyTorch
+
+            self._there = CudaEllipses(self._gpu)
+        return _drawn(batch, places, self._transfer, self._there)
 
 
 class CoverMasks:
@@ -250,10 +261,12 @@ def cover_alone(batch: MaskedBatch, transfer: Transfer) -> MaskedBatch:
     return _drawn(batch, places, transfer)
 
 
-def _drawn(batch: MaskedBatch, places: Iterable[list[_Cover]], transfer: Transfer) -> MaskedBatch:
+def _drawn(
+    batch: MaskedBatch, places: Iterable[list[_Cover]], transfer: Transfer, there: CudaEllipses | None = None
+) -> MaskedBatch:
     """Returns the batch with an ellipse for each thing of each frame, in label maps, and of those kept in masks.
 
-    Where the network gave no numbers, the mask has none either.
+    Where the network gave no numbers, the mask has none either. `there` draws on a GPU.
     """
     size: tuple[int, int] = tuple(batch.masks.shape[1:])
     maps, covers, unknown = [], [], []
@@ -265,27 +278,33 @@ def _drawn(batch: MaskedBatch, places: Iterable[list[_Cover]], transfer: Transfe
         covers.append([ellipse for one, ellipse in zip(instances, ellipses, strict=True) if one.kept])
         if found.unknown:
             unknown.append(row)
-    return replace(batch, masks=_as_masks(covers, unknown, batch.masks, transfer), instances=tuple(maps))
+    masks = _as_masks(covers, unknown, batch.masks, transfer, there)
+    return replace(batch, masks=masks, instances=tuple(maps))
 
 
-def _as_masks(covers: Sequence[Sequence[_Ellipse]], unknown: Sequence[int], like: Array, transfer: Transfer) -> Array:
-    """Returns masks of 0, and 1 in the ellipses of each, where those of the network are; `unknown` rows are NaN.
-
-    Only the part of the pictures that has an ellipse is drawn, and goes to a GPU as bytes.
-    """
+def _as_masks(
+    covers: Sequence[Sequence[_Ellipse]],
+    unknown: Sequence[int],
+    like: Array,
+    transfer: Transfer,
+    there: CudaEllipses | None,
+) -> Array:
+    """Returns masks of 0, and 1 in the ellipses of each, where those of the network are; `unknown` rows are NaN."""
     size: tuple[int, int] = tuple(like.shape[1:])
-    shape = (len(covers), *size)
-    window = _around([ellipse for row in covers for ellipse in row], size)
-    rows, columns = window
-    drawn = np.zeros((len(covers), rows.stop - rows.start, columns.stop - columns.start), np.uint8)
-    for picture, ellipses in zip(drawn, covers, strict=True):
-        for ellipse in ellipses:
-            _draw(picture, ellipse, 1, (columns.start, rows.start))
-    there = in_memory(drawn, like, transfer) if drawn.size else None
+    masks: Array
+    if there is not None:
+        table = np.full((len(covers), max(1, *map(len, covers)), 4), np.nan, np.float32)
+        for row, ellipses in enumerate(covers):
+            for number, ellipse in enumerate(ellipses):
+                table[row, number] = ellipse
+        masks = there(transfer.rows(table, "cuda", len(covers)), size)
+    else:
+        drawn = np.zeros((len(covers), *size), np.float32)
+        for picture, ellipses in zip(drawn, covers, strict=True):
+            for ellipse in ellipses:
+                _draw(picture, ellipse, 1)
+        masks = in_memory(drawn, like, transfer)
     with transfer.on_stream():
-        masks = np.zeros(shape, np.float32) if isinstance(like, np.ndarray) else like.new_zeros(shape)
-        if there is not None:
-            masks[:, rows, columns] = there
         for row in unknown:
             masks[row] = np.nan
     return masks
@@ -305,30 +324,28 @@ class _EllipseMap:
 
 
 def _ellipse(box: Box, margin: float, size: tuple[int, int]) -> _Ellipse:
-    """Returns the ellipse around a box in a picture (h, w) = `size`. Its axes are `margin` times the box's sides.
-
-    The center has OpenCV's precision: it stays the same to the last bit where it is moved by whole pixels.
-    """
+    """Returns the ellipse around a box in a picture (h, w) = `size`. Its axes are `margin` times the box's sides."""
     height, width = size
     left, top, right, bottom = box[0] * width, box[1] * height, box[2] * width, box[3] * height
-    x, y = np.array([(left + right) / 2 - 0.5, (top + bottom) / 2 - 0.5], np.float32).tolist()
-    return (x, y), (max(1.0, margin * (right - left)), max(1.0, margin * (bottom - top)))
+    across, down = (max(1.0, margin * side) / 2 + _HALF for side in (right - left, bottom - top))
+    return (left + right) / 2 - 0.5, (top + bottom) / 2 - 0.5, 1 / across, 1 / down
 
 
-def _around(ellipses: Sequence[_Ellipse], size: tuple[int, int]) -> Window:
-    """Returns the part of a picture (h, w) = `size` that holds all ellipses, an empty one if there are none in it."""
-    if not ellipses:
-        return slice(0, 0), slice(0, 0)
-    centers, axes = (np.array(part) for part in zip(*ellipses, strict=True))
-    first = np.clip(np.floor((centers - axes / 2).min(axis=0)) - _OUTLINE, 0, size[::-1]).astype(int).tolist()
-    last = np.clip(np.ceil((centers + axes / 2).max(axis=0)) + _OUTLINE, 0, size[::-1]).astype(int).tolist()
-    return slice(first[1], last[1]), slice(first[0], last[0])
+def inside(ellipse: _Ellipse, window: Window) -> NDArray[np.bool_]:
+    """Returns which pixels of a window of the picture have their centers in an ellipse. Sums are in FP32."""
+    x, y, across, down = np.array(ellipse, np.float32)
+    rows, columns = (np.arange(part.start, part.stop, dtype=np.float32) for part in window)
+    return np.asarray((((columns - x) * across) ** 2)[None] + (((rows - y) * down) ** 2)[:, None] <= 1)
 
 
-def _draw(target: NDArray[np.uint8], ellipse: _Ellipse, value: int, corner: tuple[int, int] = (0, 0)) -> None:
-    """Draws an ellipse in a part of the picture whose left upper pixel is `corner`."""
-    (x, y), axes = ellipse
-    cv2.ellipse(target, ((x - corner[0], y - corner[1]), axes, 0.0), value, cv2.FILLED)
+def _draw(target: NDArray[Any], ellipse: _Ellipse, value: int) -> None:
+    """Draws an ellipse in a picture (h, w)."""
+    x, y, across, down = ellipse
+    edges = ((y - 1 / down, y + 1 / down), (x - 1 / across, x + 1 / across))
+    sides = zip(edges, target.shape, strict=True)
+    first, last = zip(*((max(0, int(low)), min(side, int(high) + 2)) for (low, high), side in sides), strict=True)
+    window = slice(first[0], max(first[0], last[0])), slice(first[1], max(first[1], last[1]))
+    target[window][inside(ellipse, window)] = value
 
 
 def iou(one: Box, other: Box) -> float:

@@ -1,13 +1,35 @@
-"""Covers of people on a GPU: the same as in `cover.py` and `several.py`, without a way to the host."""
+"""Covers on a GPU: the same as in `cover.py` and `several.py`, without a way of masks to or from the host."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
+
+from segmentation.frames import FORMATS
+from segmentation.stages.masks.mask_kernels import MASKS
+
+if TYPE_CHECKING:
+    from segmentation.gpu.context import Gpu
+
+
+class CudaEllipses:
+    """Calling it returns masks (N, H, W) of the ellipses (N, most, 4), as `cover.inside` has them. It does not wait."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._kernels = gpu.kernels(MASKS, FORMATS["yuv420p"])
+
+    def __call__(self, ellipses: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
+        count, most, _ = ellipses.shape
+        height, width = size
+        masks = self._gpu.empty((count, height, width), torch.float32)
+        self._kernels("draw_ellipses", (width, height, count), ellipses, most, width, height, masks)
+        return masks
 
 
 def around(parts: Sequence[torch.Tensor], rows: range, reach: int, kernel: NDArray[np.uint8]) -> torch.Tensor:

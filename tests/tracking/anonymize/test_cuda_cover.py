@@ -1,4 +1,4 @@
-"""Covers of people are the same on a GPU, where nothing goes to the host for them."""
+"""Covers are the same on a GPU, where no mask goes to the host or comes from there for them."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from videos import video_info
 
 from segmentation.frames import FORMATS, Color, Frame, FrameBatch, HostTransfer, MaskedBatch
+from segmentation.frames.instances import FrameInstances, Instance
 from segmentation.options.config import Config
-from segmentation.tracking.anonymize.cover import CoverMasks, cover_alone
+from segmentation.tracking.anonymize.cover import CoverBoxes, CoverMasks, cover_alone
 from segmentation.tracking.anonymize.several import CoverPeople, with_people
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -117,3 +118,32 @@ def test_the_step_takes_people_from_the_second_network(side: str, monkeypatch: p
     here = covered(None, HostTransfer())
     monkeypatch.setattr(transfer._gpu, "download", None)
     assert_alike(torch.cat(covered(side, transfer)), np.concatenate(here))
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_boxes_are_covered_alike(side: str) -> None:
+    transfer, dice = transfer_of(side), np.random.default_rng(5)
+    corners, sides = dice.uniform(-0.1, 1, (COUNT, 3, 2)), dice.uniform(0.01, 0.3, (COUNT, 3, 2))
+    boxes = np.concatenate([corners, corners + sides], axis=2).tolist()
+    found = [
+        tuple(
+            Instance(label="face", score=0.9, box=tuple(box), id=3 * row + k) for k, box in enumerate(some[: row % 4])
+        )
+        for row, some in enumerate(boxes)
+    ]
+    nothing = np.zeros(SIZE, np.uint8)
+
+    def covered(side: str | None, *options: Any) -> list[Any]:
+        made = []
+        for batch in batches(np.zeros((COUNT, *SIZE), np.float32), side, 4):
+            part = found[batch.frames.index : batch.frames.index + len(batch)]
+            things = [FrameInstances(instances=one, first_map=nothing, unknown=one == found[5]) for one in part]
+            made.append(replace(batch, instances=tuple(things)))
+        return finished([batch.masks for batch in CoverBoxes(INFO, *options)(iter(made))])
+
+    here = np.concatenate(covered(None, HostTransfer()))
+    there = covered(side, transfer, lambda one, time: True, 1.0, transfer._gpu)
+    assert all(isinstance(one, torch.Tensor) for one in there)
+    there = torch.cat(there).cpu().numpy()
+    assert np.isnan(here[5]).all() and 0 < (here == 1).mean() < 0.9
+    np.testing.assert_array_equal(there, here)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import av.error
 import numpy as np
@@ -36,6 +36,13 @@ _AHEAD = 2  # encoded batches that may be on their way to the host
 _BT470BG = 5  # the matrix of JPEG files (JFIF), BT.601, as H.273 numbers it
 
 
+class _Pictures(NamedTuple):
+    """Memory for the pictures of a batch, which is used again: new views of PyTorch's give up the GIL."""
+
+    rgb: torch.Tensor  # (N, 3, H, W) uint8
+    each: list[torch.Tensor]  # (3, H, W)
+
+
 class JpegEncoder(Encoder):
     """See `segmentation.stages.encode`. Pictures are 4:4:4 in 8 bits, full range. Quality is 1 to 100, 90 by default.
 
@@ -62,7 +69,8 @@ class JpegEncoder(Encoder):
         self._kernels = self._gpu.kernels(FRAMES, layout)
         self._matrix = (info.color.yuv_to_rgb(layout.bits) * 255).ravel()
         self._quality = _QUALITY.of(config.quality)
-        self._converted: tuple[list[torch.Tensor], Event, FrameBatch] | None = None  # waiting for nvJPEG
+        self._converted: tuple[_Pictures, Event, FrameBatch] | None = None  # waiting for nvJPEG
+        self._free: list[_Pictures] = []
         self._copying = ThreadPoolExecutor(1, "JPEG to the host")
         self._copies: deque[Future[list[VideoPacket]]] = deque()
         self._stream = muxer.add_video("mjpeg", info, {})
@@ -87,9 +95,9 @@ class JpegEncoder(Encoder):
         return tuple(FORMATS)
 
     def encode(self, batch: FrameBatch) -> list[VideoPacket]:
-        images, ready = self._images(batch), self._gpu.record_event()
+        pictures, ready = self._pictures(batch), self._gpu.record_event()
         self._encode_converted()
-        self._converted = (images, ready, batch)
+        self._converted = (pictures, ready, batch)
         return self._copied(_AHEAD)
 
     def flush(self) -> list[VideoPacket]:
@@ -100,25 +108,31 @@ class JpegEncoder(Encoder):
         self._converted = None
         self._copying.shutdown(cancel_futures=True)
 
-    def _images(self, batch: FrameBatch) -> list[torch.Tensor]:
-        """Queues the conversion of a batch. Returns its pictures, RGB (3, H, W) uint8."""
+    def _pictures(self, batch: FrameBatch) -> _Pictures:
+        """Queues the conversion of a batch. Returns its pictures, among others."""
         width, height = self._info.width, self._info.height
         if batch.ready is not None:
             self._gpu.wait_event(batch.ready)
-        rgb = self._gpu.empty((len(batch), 3, height, width), torch.uint8)
+        if self._free:
+            made = self._free.pop()
+        else:
+            rgb = self._gpu.empty((len(batch.planes[0]), 3, height, width), torch.uint8)
+            made = _Pictures(rgb, list(rgb))
         chroma_height, chroma_width = batch.planes[1].shape[1:]
         size = (chroma_width, chroma_height, len(batch))
-        self._kernels("to_rgb", size, *batch.planes, rgb, width, height, *self._matrix)
-        return list(rgb)
+        self._kernels("to_rgb", size, *batch.planes, made.rgb, width, height, *self._matrix)
+        return made
 
     def _encode_converted(self) -> None:
         """Encodes the pictures that were converted last, and begins to copy the files to the host."""
         if self._converted is None:
             return
-        images, ready, batch = self._converted
+        pictures, ready, batch = self._converted
         self._converted = None
-        ready.synchronize()  # torchvision encodes on another stream
-        self._copies.append(self._copying.submit(self._packets, self._encoded(images), batch.frames))
+        ready.synchronize()  # torchvision encodes on another stream, and returns when it has done that
+        files = self._encoded(pictures.each[: len(batch)])
+        self._free.append(pictures)
+        self._copies.append(self._copying.submit(self._packets, files, batch.frames))
 
     def _copied(self, left: int) -> list[VideoPacket]:
         """Returns the packets of all batches but the last `left`, and of those among them that are ready."""

@@ -60,8 +60,9 @@ def no_gpu() -> Any:
     import torch
 
     def kernel(name: str, size: Any, y: Any, u: Any, v: Any, rgb: Any, width: int, height: int, *matrix: Any) -> None:
-        assert (name, size) == ("to_rgb", (*u.shape[:0:-1], len(rgb)))
-        rgb[:] = reference_rgb(*(plane[: len(rgb)] for plane in (y, u, v)), torch.tensor(matrix).view(3, 4))
+        *chroma, count = size
+        assert (name, chroma) == ("to_rgb", [*u.shape[:0:-1]]) and count <= len(rgb)
+        rgb[:count] = reference_rgb(*(plane[:count] for plane in (y, u, v)), torch.tensor(matrix).view(3, 4))
 
     event = SimpleNamespace(synchronize=lambda: None)
     return SimpleNamespace(

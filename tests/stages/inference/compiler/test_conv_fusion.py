@@ -193,8 +193,28 @@ def test_the_built_in_network(name: str, on_the_host: None, folder: Path) -> Non
     deeper = 1 if name == "person" else 2
     assert kinds[SUM] == (3 + deeper) * looks and sum(kinds[clip] for clip in CLIPS) == 2 * looks
     assert kinds[CONVOLUTION] == 4 * looks  # those of the only channel, and the teacher's classes
+    assert kinds[conv_fusion.doubled] == 3 * looks and kinds[conv_fusion.pool_of_one_channel] == looks
     assert kinds[conv_fusion.depthwise] == 18 * looks and kinds.total() <= 95 * looks
     assert np.abs(found - expected).max() < 0.05 and np.abs(found - expected).mean() < 0.002
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("channels", [1, 3, 8, 16])
+def test_each_place_is_doubled(channels: int, dtype: Any, device: str) -> None:
+    x = torch.randn(2, channels, 5, 7, dtype=dtype, device=device)
+    for given in (x, x.to(memory_format=torch.channels_last)):
+        found = conv_fusion.doubled(given)
+        assert found.is_contiguous(memory_format=torch.channels_last)
+        assert torch.equal(found, torch.nn.functional.interpolate(given, scale_factor=2, mode="nearest"))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_pool_of_one_channel(device: str) -> None:
+    x = torch.randn(3, 1, 9, 11, dtype=torch.float16, device=device)
+    for given in (x, x.to(memory_format=torch.channels_last)):
+        found = conv_fusion.pool_of_one_channel(given, [7, 7], [1, 1], [3, 3])
+        assert torch.equal(found, torch.max_pool2d(given.float(), 7, 1, 3).half())
 
 
 @pytest.mark.parametrize("stride", [1, 2, (2, 3)])

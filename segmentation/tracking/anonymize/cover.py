@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, islice
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import cv2
 import numpy as np
@@ -338,7 +338,7 @@ def inside(ellipse: _Ellipse, window: Window) -> NDArray[np.bool_]:
     return np.asarray((((columns - x) * across) ** 2)[None] + (((rows - y) * down) ** 2)[:, None] <= 1)
 
 
-def _draw(target: NDArray[Any], ellipse: _Ellipse, value: int) -> None:
+def _draw(target: NDArray[np.uint8] | NDArray[np.float32], ellipse: _Ellipse, value: int) -> None:
     """Draws an ellipse in a picture (h, w)."""
     x, y, across, down = ellipse
     edges = ((y - 1 / down, y + 1 / down), (x - 1 / across, x + 1 / across))

@@ -81,7 +81,7 @@ class CudaClipBuilder(ClipBuilder["Surface | ClipPicture"]):
         damage_log()  # takes over the library's log, which two threads must not do at once
         with ThreadPoolExecutor(1) as pool:  # else the caller's current device would be another one from here on
             self.gpu, self._joining, self.outputs = pool.submit(_prepared, outputs, index).result()
-        self._native = NativePictures(self.gpu) if _has_library() else None
+        self._native = NativePictures(self.gpu, self._videos) if _has_library() else None
 
     @contextmanager
     def working(self) -> Iterator[None]:
@@ -92,9 +92,7 @@ class CudaClipBuilder(ClipBuilder["Surface | ClipPicture"]):
     def frames(self, index: VideoIndex, numbers: Sequence[int]) -> Iterator[tuple[int, Surface | ClipPicture]]:
         """See `ClipBuilder.frames`. Where NVDEC finds damage, or a frame is missing, FFmpeg decides what is damaged."""
         try:
-            with opened(index, numbers[0], self._videos.lent) as (stream, packets):
-                decode = self._decoded if self._native is None else self._native
-                damaged = yield from decode(index, numbers, stream, packets)
+            damaged = yield from (self._decoded if self._native is None else self._native)(index, numbers)
         except InputError:
             _refuse_damage(index, numbers)
             raise
@@ -149,33 +147,32 @@ class CudaClipBuilder(ClipBuilder["Surface | ClipPicture"]):
             self._kernels[key] = self.gpu.kernels(CLIPS, layout, orientation)
         return self._kernels[key]
 
-    def _decoded(
-        self, index: VideoIndex, numbers: Sequence[int], stream: VideoStream, packets: Packets
-    ) -> Generator[tuple[int, Surface], None, bool]:
+    def _decoded(self, index: VideoIndex, numbers: Sequence[int]) -> Generator[tuple[int, Surface], None, bool]:
         """Yields the surfaces in order. Returns whether some session has found damage meanwhile.
 
         NVDEC conceals damage, and its library names that in its log alone, which all sessions share. Raises
         `InputError` if a surface does not come out.
         """
         named = damage_log().count()
-        about = (index.coding.codec, *index.stored, index.coding.pix_fmt, stream.codec_context.extradata)
-        wanted = StreamFormat(self.gpu.index, *about)
-        session = self._sessions.take(wanted) or NvdecSession(wanted, self.gpu, remedy=REMEDY)
-        session.path = index.path
-        try:
-            left = iter(numbers)
-            number = next(left, None)
-            for found, surface in _surfaces(session, stream, packets, index, numbers):
-                if found != number:
-                    break
-                yield found, surface
+        with opened(index, numbers[0], self._videos.lent) as (stream, packets):
+            about = (index.coding.codec, *index.stored, index.coding.pix_fmt, stream.codec_context.extradata)
+            wanted = StreamFormat(self.gpu.index, *about)
+            session = self._sessions.take(wanted) or NvdecSession(wanted, self.gpu, remedy=REMEDY)
+            session.path = index.path
+            try:
+                left = iter(numbers)
                 number = next(left, None)
-            if number is not None:
-                raise InputError(f"{index.path}: frame {number} can't be decoded")
-        except BaseException:
-            session.close()  # it may hold frames of this clip, which would come out as frames of the next
-            raise
-        self._sessions.give_back(session)
+                for found, surface in _surfaces(session, stream, packets, index, numbers):
+                    if found != number:
+                        break
+                    yield found, surface
+                    number = next(left, None)
+                if number is not None:
+                    raise InputError(f"{index.path}: frame {number} can't be decoded")
+            except BaseException:
+                session.close()  # it may hold frames of this clip, which would come out as frames of the next
+                raise
+            self._sessions.give_back(session)
         return damage_log().count() > named
 
 

@@ -79,7 +79,7 @@ def clip_builder_on(device: str, videos: Sequence[VideoIndex], outputs: Mapping[
 
 def _engines(index: VideoIndex, number: int) -> int:
     """Returns how many of GPU `number`'s engines decode a video. Raises `LacksEngine` if none does so exactly."""
-    codec, pix_fmt, inside, _ = index.coding
+    codec, pix_fmt, inside, *_ = index.coding
     try:
         engines = engines_for(number, codec, pix_fmt, index.stored)
         if not index.timed:

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 _NUMBERED = re.compile(r"(.*?)(\d+)\.png")
 _REORDERED = 16  # pictures that a decoder holds back at most, to show others first
-_VERSION = 4  # of the files in the cache
+_VERSION = 5  # of the files in the cache
 
 
 class Coding(NamedTuple):
@@ -46,6 +46,7 @@ class Coding(NamedTuple):
     pix_fmt: str  # FFmpeg's name of the decoder's format
     inside: bool  # whether the shown picture begins to the right of the coded one's corner, or below it
     color: Color
+    extradata: bytes = b""  # the container's own, such as parameter sets
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ def _made(path: str) -> VideoIndex:
     times = by_packets(info) or _by_decoding(info)
     if not len(times.pts):
         raise InputError(f"{path}: holds no frame that can be decoded")
-    coding = Coding(info.codec, info.pix_fmt, info.inside, info.color)
+    coding = Coding(info.codec, info.pix_fmt, info.inside, info.color, info.extradata or b"")
     return VideoIndex(path, info.stream_index, info.time_base, info.orientation, size, **times._asdict(), coding=coding)
 
 
@@ -185,19 +186,20 @@ def _load(path: str, kept: Path) -> VideoIndex:
         base = Fraction(numerator, denominator)
         times = PacketTimes(*(content[name] for name in PacketTimes._fields))
         codec, pix_fmt = map(str, content["names"])
-        coding = Coding(codec, pix_fmt, bool(inside), Color(*color))
+        coding = Coding(codec, pix_fmt, bool(inside), Color(*color), content["extradata"].tobytes())
         orientation = Orientation(turns, bool(mirrored))
         return VideoIndex(path, stream, base, orientation, (height, width), **times._asdict(), coding=coding)
 
 
 def _save(index: VideoIndex, kept: Path) -> None:
     """Writes the index, whole or not at all. Without room for it nothing is lost but time."""
-    base, (codec, pix_fmt, inside, color) = index.time_base, index.coding
+    base, (codec, pix_fmt, inside, color, extradata) = index.time_base, index.coding
     shown = astuple(index.orientation)
     about = [index.stream, base.numerator, base.denominator, *shown, *index.size, inside, *astuple(color)]
     content = io.BytesIO()
     times = {name: getattr(index, name) for name in PacketTimes._fields}
-    np.savez(content, about=np.array(about, np.int64), names=np.array([codec, pix_fmt]), **times)
+    coded = np.frombuffer(extradata, np.uint8)
+    np.savez(content, about=np.array(about, np.int64), names=np.array([codec, pix_fmt]), extradata=coded, **times)
     try:
         make_folder(kept.parent)
         write_atomically(kept, content.getvalue())

@@ -8,17 +8,22 @@ from __future__ import annotations  # av.Packet takes its parameter only for typ
 from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+import numpy as np
 from av.video.stream import VideoStream
+from numpy.typing import NDArray
 
 from segmentation.clips.clip_builder import REMEDY
-from segmentation.clips.decode import needed
+from segmentation.clips.clip_samples import ClipSampleCache
+from segmentation.clips.decode import needed, opened
 from segmentation.clips.index import VideoIndex
+from segmentation.clips.open_videos import OpenVideos
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS, PixelFormat
 from segmentation.gpu.context import Gpu, torch_dtype
 from segmentation.gpu.plane_pool import DevicePlanes
 from segmentation.media.bitstream.start_codes import PacketFilter
 from segmentation.stages.decode.chunks import is_hidden, needs_earlier_frames
+from segmentation.stages.decode.native import library as native
 from segmentation.stages.decode.native.session import MOST_AT_ONCE, NativeSession, Packets
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
 from segmentation.stages.decode.stream_format import StreamFormat
@@ -46,44 +51,59 @@ class ClipPicture(NamedTuple):
 class NativePictures:
     """Decodes on sessions that it keeps for the videos to come. Any thread may call."""
 
-    def __init__(self, gpu: Gpu) -> None:
-        """Pictures are there, and may be overwritten, in the order of the work on the stream of `gpu`."""
-        self._gpu, self._sessions = gpu, NvdecSessionPool()
+    def __init__(self, gpu: Gpu, videos: OpenVideos) -> None:
+        """Pictures are there, and may be overwritten, in the order of the work on the stream of `gpu`.
 
-    def __call__(
-        self, index: VideoIndex, numbers: Sequence[int], stream: VideoStream, packets: Iterator[VideoPacket]
-    ) -> Generator[tuple[int, ClipPicture], None, bool]:
-        """Yields the pictures of `numbers`, in order, from `packets` that begin at the keyframe before them.
+        `videos` are lent where FFmpeg reads the packets.
+        """
+        self._gpu, self._videos, self._sessions = gpu, videos, NvdecSessionPool()
+        self._samples = ClipSampleCache(native.library())
+
+    def __call__(self, index: VideoIndex, numbers: Sequence[int]) -> Generator[tuple[int, ClipPicture], None, bool]:
+        """Yields the pictures of these rising `numbers`, each with its number.
 
         Returns whether NVDEC has found damage on the way, which it conceals. Raises `InputError` if a picture does not
         come out, or a packet is damaged.
         """
-        about = (index.coding.codec, *index.stored, index.coding.pix_fmt, stream.codec_context.extradata)
-        wanted = StreamFormat(self._gpu.index, *about, latency="calls")
+        packets, pts = self._samples.read(index, numbers) or self._demuxed(index, numbers)
+        coding = index.coding
+        wanted = StreamFormat(
+            self._gpu.index, coding.codec, *index.stored, coding.pix_fmt, coding.extradata, latency="calls"
+        )
         kept = cast("NativeSession | None", self._sessions.take(wanted))
         session = kept or NativeSession(wanted, self._gpu, remedy=REMEDY)
         session.path = index.path
         try:
-            taken = list(_packets(index, numbers, stream, packets))
-            damaged = yield from self._decoded(session, index, numbers, taken)
+            damaged = yield from self._decoded(session, index, numbers, packets, pts)
         except BaseException:
             session.close()  # it may hold frames of this clip, which would come out as frames of the next
             raise
         self._sessions.give_back(session)
         return damaged
 
-    def _decoded(
-        self, session: NativeSession, index: VideoIndex, numbers: Sequence[int], packets: Sequence[ChunkPacket]
-    ) -> Generator[tuple[int, ClipPicture], None, bool]:
+    def _demuxed(self, index: VideoIndex, numbers: Sequence[int]) -> tuple[Packets, Sequence[int | None]]:
+        """Returns packets that FFmpeg has read, and their pts."""
         codec = index.coding.codec
-        numbered = {int(index.pts[number]): number for number in numbers}
-        hidden = [is_hidden(codec, packet) for packet in packets]
-        given = Packets(
-            packets,
-            [packet.pts if packet.pts is not None else packet.dts or 0 for packet in packets],
+        wanted = set(index.pts[list(numbers)].tolist())
+        with opened(index, numbers[0], self._videos.lent) as (stream, packets):
+            taken = list(_packets(index, numbers, stream, packets))
+        hidden = [is_hidden(codec, packet) for packet in taken]
+        packed = Packets.of(
+            taken,
+            [packet.pts if packet.pts is not None else packet.dts or 0 for packet in taken],
             [-1 if not_shown else serial for serial, not_shown in enumerate(hidden)],
-            [packet.pts in numbered and not not_shown for packet, not_shown in zip(packets, hidden, strict=True)],
+            [packet.pts in wanted and not not_shown for packet, not_shown in zip(taken, hidden, strict=True)],
         )
+        return packed, [packet.pts for packet in taken]
+
+    def _decoded(
+        self,
+        session: NativeSession,
+        index: VideoIndex,
+        numbers: Sequence[int],
+        packets: Packets,
+        pts: Sequence[int | None] | NDArray[np.int64],
+    ) -> Generator[tuple[int, ClipPicture], None, bool]:
         layout = FORMATS[index.coding.pix_fmt.replace("yuvj", "yuv")]
         planes = _ClipPlanes(self._gpu, layout, index.stored)
         left = iter(numbers)
@@ -91,16 +111,14 @@ class NativePictures:
         at, flushed, damaged = 0, False, False
         while not flushed:
             planes.aim(session, min(len(numbers) + _UNEXPECTED, _AT_ONCE - 1 + MOST_AT_ONCE))
-            result = session.decode(given, at, planes.unpack, flush=True)
+            result = session.decode(packets, at, planes.unpack, flush=True)
             at, flushed = at + result.consumed, bool(result.flushed)
             shown = [(picture.serial, bool(picture.damaged)) for picture in session.pictures[: result.produced]]
             damaged = damaged or result.damaged > 0 or any(one for _, one in shown)
             for place, (serial, _) in enumerate(shown):
-                pts = packets[serial].pts if serial >= 0 else None
-                if pts is None or numbered.get(pts) != number:
-                    continue
-                yield numbered[pts], planes.picture(place)
-                number = next(left, None)
+                if number is not None and serial >= 0 and pts[serial] == index.pts[number]:
+                    yield number, planes.picture(place)
+                    number = next(left, None)
         session.forget(0)
         if number is not None:
             raise InputError(f"{index.path}: frame {number} can't be decoded")

@@ -108,7 +108,7 @@ class Gpu:
         with torch.cuda.stream(self.stream):
             return torch.empty(shape, dtype=dtype, device=self.device)
 
-    def constant(self, array: NDArray[Any]) -> torch.Tensor:
+    def constant(self, array: NDArray[np.generic]) -> torch.Tensor:
         """Returns an array in device memory to which nobody writes: one and the same for all of the same content.
 
         An upload gives up the GIL twice and waits for the device, where other runs are at work.

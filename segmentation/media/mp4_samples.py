@@ -9,7 +9,7 @@ import os
 import struct
 from fractions import Fraction
 from io import RawIOBase
-from typing import BinaryIO, NamedTuple, TypeAlias
+from typing import BinaryIO, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,23 @@ class Samples(NamedTuple):
     keys: NDArray[np.bool_]
 
 
+class Mp4Video(Protocol):
+    """A video in an MP4, by what its sample table is checked against."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def stream_index(self) -> int: ...
+    @property
+    def codec(self) -> str: ...  # FFmpeg's name of the decoder
+    @property
+    def time_base(self) -> Fraction: ...
+    @property
+    def frames(self) -> int: ...
+    @property
+    def first_pts(self) -> int | None: ...
+
+
 class _Unusual(Exception):
     """The file is one for FFmpeg."""
 
@@ -52,12 +69,17 @@ class _TrackBoxes(NamedTuple):
 
 def mp4_samples(info: VideoInfo) -> Samples | None:
     """Returns the packets that FFmpeg makes of a video, as `SourcePackets` has them; `None` if that is not certain."""
-    if info.source.kind != "file" or info.codec not in _ENTRIES or not info.frames_exact:
+    return samples_in(info) if info.source.kind == "file" and info.frames_exact else None
+
+
+def samples_in(video: Mp4Video) -> Samples | None:
+    """Returns what `mp4_samples` does, for a file whose number of frames is exact."""
+    if video.codec not in _ENTRIES:
         return None
     try:
-        with open(info.path, "rb") as file:
-            movie, track = _track(file, info.stream_index)
-            found = _samples(info, movie, track)
+        with open(video.path, "rb") as file:
+            movie, track = _track(file, video.stream_index)
+            found = _samples(video, movie, track)
             if (found.offsets + found.sizes > os.fstat(file.fileno()).st_size).any():
                 return None
             return found
@@ -87,7 +109,7 @@ def _track(file: _File, number: int) -> tuple[int, _TrackBoxes]:
     return movie, tracks[number]
 
 
-def _samples(info: VideoInfo, movie: int, track: _TrackBoxes) -> Samples:
+def _samples(info: Mp4Video, movie: int, track: _TrackBoxes) -> Samples:
     tables = track.tables
     entries, entry = struct.unpack_from(">I4x4s", tables[b"stsd"], 4)
     ticks, _ = track.headers[b"mdhd"]

@@ -168,7 +168,7 @@ def test_an_index_is_kept_until_the_file_changes(tmp_path: Path, cache: Path, mo
     )  # fmt: skip
     assert np.array_equal(again.pts, made.pts) and np.array_equal(again.keys, made.keys)
     info = probe(str(path))
-    assert again.coding == made.coding == ("h264", "yuv420p", False, info.color)
+    assert again.coding == made.coding == ("h264", "yuv420p", False, info.color, info.extradata)
     assert again.stored == (info.width, info.height)
     numbered(path, 30)
     os.utime(path, (1, 1))

@@ -19,6 +19,7 @@ from host_kernels import HostCvCuda, HostGpu, _put_back, host_stages
 from native_nvdec import stand_in, stand_in_driver
 from videos import planes
 
+from segmentation.clips.open_videos import OpenVideos
 from segmentation.frames import VideoInfo
 from segmentation.options.config import Config
 from segmentation.stages.decode.native import library as native_library
@@ -187,9 +188,8 @@ def _pictures_module() -> Any:
         "segmentation.stages.decode.native.session",
         "segmentation.clips.native_pictures",
     )
-    pictures.NativeSession.__init__.__globals__["native"] = SimpleNamespace(
-        **{**vars(native_library), "library": stand_in}
-    )
+    library = SimpleNamespace(**{**vars(native_library), "library": stand_in})
+    pictures.native = pictures.NativeSession.__init__.__globals__["native"] = library
     return pictures
 
 
@@ -228,7 +228,7 @@ def host_native_pictures(size: tuple[int, int]) -> Any:
     with _importing:
         pictures = _pictures_module()
     stand_in_driver().stand_in_size(*size)
-    return pictures.NativePictures(NvdecGpu())
+    return pictures.NativePictures(NvdecGpu(), OpenVideos())
 
 
 def host_live_nvdec(info: VideoInfo, sessions: Any = None, **options: Any) -> Any:

@@ -113,7 +113,7 @@ class NativeNvdecDecoder(ChunkDecoder[NativeSession, _NativeFilling]):
                 messages = self._messages.of_packet(packet)
                 current.times[current.serials] = Presentation(packet.pts, packet.duration or 0, False, messages)
             current.serials += shown
-        return Packets(packets, times, serials, kept)
+        return Packets.of(packets, times, serials, kept)
 
     def _wanted(self, packet: ChunkPacket, chunk: Chunk[DecodedBatch]) -> bool:
         """Returns whether a packet's frame is in the chunk and not before the wanted stretch."""

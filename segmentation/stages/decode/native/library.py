@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
 
@@ -43,13 +43,7 @@ class Target(ctypes.Structure):
 class PacketArrays(ctypes.Structure):
     """Packets, of each an entry in every array."""
 
-    _fields_ = (
-        ("data", POINTER(c_uint64)),
-        ("sizes", POINTER(c_uint32)),
-        ("times", POINTER(c_int64)),
-        ("serials", POINTER(c_int64)),
-        ("kept", POINTER(c_uint8)),
-    )
+    _fields_ = tuple((name, c_void_p) for name in ("data", "sizes", "times", "serials", "kept"))
 
 
 class SampleRows(ctypes.Structure):

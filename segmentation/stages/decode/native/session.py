@@ -5,9 +5,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from contextlib import nullcontext
-from ctypes import POINTER, byref, c_int64, c_uint8, c_uint32, c_uint64, cast
+from ctypes import byref
 from typing import TYPE_CHECKING
 from weakref import finalize
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from segmentation.errors import InputError, SegmentationError
 from segmentation.frames import FORMATS
@@ -27,31 +30,43 @@ _MOST_PICTURES = 128  # of a call
 _IN_ORDER = ("vp8", "vp9")  # codecs whose frames are shown as they are decoded
 
 
+_COLUMNS = (np.uint64, np.uint32, np.int64, np.int64, np.uint8)  # of `PacketArrays`
+
+
 class Packets:
     """Packets as the library takes them, with the numbers by which it names their pictures. Keeps them alive."""
 
     def __init__(
-        self, packets: Sequence[ChunkPacket], times: Sequence[int], serials: Sequence[int], kept: Sequence[bool]
+        self,
+        data: ArrayLike,
+        sizes: ArrayLike,
+        times: ArrayLike,
+        serials: ArrayLike,
+        kept: ArrayLike,
+        memory: object = None,
     ) -> None:
-        """`serials` are -1 where no picture is ever shown. Pictures that are not `kept` are decoded and dropped."""
-        n = self.count = len(packets)
-        self._packets = packets
-        self._data = (c_uint64 * n)(*[packet.buffer_ptr for packet in packets])
-        self._sizes = (c_uint32 * n)(*[packet.buffer_size for packet in packets])
-        self._times, self._serials, self._kept = (c_int64 * n)(*times), (c_int64 * n)(*serials), (c_uint8 * n)(*kept)
+        """`data` are addresses in `memory`. `serials` are -1 where no picture is ever shown.
+
+        Pictures that are not `kept` are decoded and dropped.
+        """
+        columns = zip((data, sizes, times, serials, kept), _COLUMNS, strict=True)
+        self._arrays = [np.ascontiguousarray(column, kind) for column, kind in columns]
+        self.count, self._memory = len(self._arrays[0]), memory
+
+    @classmethod
+    def of(
+        cls, packets: Sequence[ChunkPacket], times: Sequence[int], serials: Sequence[int], kept: Sequence[bool]
+    ) -> Packets:
+        """Returns packets that are objects."""
+        data, sizes = [packet.buffer_ptr for packet in packets], [packet.buffer_size for packet in packets]
+        return cls(data, sizes, times, serials, kept, packets)
 
     def after(self, at: int) -> native.PacketArrays:
         """Returns the arrays from packet number `at` on."""
-        return native.PacketArrays(
-            cast(byref(self._data, 8 * at), POINTER(c_uint64)),
-            cast(byref(self._sizes, 4 * at), POINTER(c_uint32)),
-            cast(byref(self._times, 8 * at), POINTER(c_int64)),
-            cast(byref(self._serials, 8 * at), POINTER(c_int64)),
-            cast(byref(self._kept, at), POINTER(c_uint8)),
-        )
+        return native.PacketArrays(*(array.ctypes.data + at * array.itemsize for array in self._arrays))
 
 
-NOTHING = Packets((), (), (), ())
+NOTHING = Packets((), (), (), (), ())
 
 
 class NativeSession:

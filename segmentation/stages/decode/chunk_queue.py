@@ -34,11 +34,12 @@ class ChunkQueue(Generic[BatchT]):
         self._order: deque[Chunk[BatchT]] = deque()  # chunks that are not given out; it is the first one's turn
         self._all_read = False
         self._error: BaseException | None = None
-        lock = threading.Lock()
+        lock = self._lock = threading.Lock()
         self._chunks = threading.Condition(lock)  # there may be a chunk to take
         self._taken = threading.Condition(lock)  # a chunk was taken
-        self._room = threading.Condition(lock)  # batches were taken
-        self._next = threading.Condition(lock)  # there may be a batch to take
+        self._next = threading.Condition(lock)  # there is a batch to take, or none to wait for
+        # Of each decoder that waits for room. To wake all at each batch would make each wait for the GIL in vain.
+        self._gates: dict[Chunk[BatchT], threading.Condition] = {}
 
     def open(self, chunk: Chunk[BatchT] | None) -> None:
         """Adds a chunk at the end; `None` says that no more come. Waits while `_AHEAD` or more wait for a decoder."""
@@ -77,10 +78,23 @@ class ChunkQueue(Generic[BatchT]):
 
     def admit(self, chunk: Chunk[BatchT]) -> None:
         """Waits until there is room for one more batch of this chunk, and takes that room."""
-        with self._room:
-            self._room.wait_for(lambda: self.has_room(chunk) or self.closed.is_set())
-            self._held += 1
-            chunk.begun += 1
+        with self._lock:
+            if self.closed.is_set() or self.has_room(chunk):
+                self._let_in(chunk)
+            else:
+                gate = self._gates[chunk] = threading.Condition(self._lock)
+                gate.wait_for(lambda: chunk not in self._gates)
+
+    def _let_in(self, chunk: Chunk[BatchT]) -> None:
+        self._held += 1
+        chunk.begun += 1
+
+    def _open_gates(self) -> None:
+        """Lets those chunks in that wait and have room, the nearest ones first."""
+        for chunk in [one for one in self._order if one in self._gates]:
+            if self.closed.is_set() or self.has_room(chunk):
+                self._let_in(chunk)
+                self._gates.pop(chunk).notify()
 
     def has_room(self, chunk: Chunk[BatchT]) -> bool:
         """Returns whether one more batch of this chunk may be begun.
@@ -112,7 +126,8 @@ class ChunkQueue(Generic[BatchT]):
         """Adds a batch for which `admit` has taken room."""
         with self._next:
             chunk.decoded.append(batch)
-            self._next.notify()
+            if self._ready():
+                self._next.notify()
 
     def finish(self, chunk: Chunk[BatchT], batch: BatchT | None, lost: int) -> None:
         """Adds the last batch of a chunk, if there is one. `lost` frames are missing after that batch."""
@@ -122,7 +137,8 @@ class ChunkQueue(Generic[BatchT]):
             chunk.done = True
             chunk.lost = lost
             self._pass_on()
-            self._next.notify()
+            if self._ready():
+                self._next.notify()
 
     def fail(self, error: BaseException) -> None:
         """Closes the queue. The thread that iterates over the batches raises the first error."""
@@ -133,7 +149,8 @@ class ChunkQueue(Generic[BatchT]):
         """Ends all waiting, in all threads."""
         with self._next:
             self.closed.set()
-            for changed in (self._chunks, self._taken, self._room, self._next):
+            self._open_gates()
+            for changed in (self._chunks, self._taken, self._next):
                 changed.notify_all()
 
     def __iter__(self) -> Iterator[BatchT]:
@@ -162,4 +179,4 @@ class ChunkQueue(Generic[BatchT]):
             chunk = self._order.popleft()
             self.lost += chunk.lost
             self.passed = self.passed if chunk.passed is None else chunk.passed
-        self._room.notify_all()
+        self._open_gates()

@@ -331,3 +331,13 @@ def test_decoders_of_the_gpu_benchmark_give_every_frame(tmp_path: Path) -> None:
     clip = make_clip(str(SAMPLE), 300, (640, 360), tmp_path, rate=30, gop=30, encode=150)
     with Independent(probe(str(clip)), 3) as decoders:  # it compares packets and frames itself
         assert decoders.decode(1000) >= 1000
+
+
+def test_the_parts_of_a_start(tmp_path: Path) -> None:
+    output = tmp_path / "parts.json"
+    printed = run_tool("tools/lab/experiments/start_parts.py", SAMPLE, "--repeats", "1", "-o", output)
+    ((tree, runs),) = json.loads(output.read_text())["runs"].items()
+    (run,) = runs
+    marks = {what: (at, at + seconds) for what, _, at, seconds in run["marks"]}
+    assert 0 < marks["import numpy"][1] < marks["main.main"][0] < marks["run.Run.drive"][0]
+    assert marks["run.Run.drive"][1] <= marks["main.main"][1] <= run["ended"] and f"{tree}: " in printed

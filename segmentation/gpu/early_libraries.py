@@ -44,7 +44,8 @@ def _load() -> None:
     folder = Path(spec.origin).parent / "lib"
     for name in _OF_TORCH:
         seen_by_all = os.RTLD_GLOBAL if name == _OF_TORCH[0] else os.RTLD_LOCAL
-        if not _dlopen(str(folder / name), os.RTLD_NOW | seen_by_all):
+        ended = not threading.main_thread().is_alive()  # a wrong option's process waits for one library, not for all
+        if ended or not _dlopen(str(folder / name), os.RTLD_NOW | seen_by_all):
             return
 
 

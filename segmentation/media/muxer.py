@@ -434,6 +434,11 @@ class Muxer:
         return self._copy is not None and self._copy.cut_short
 
     @property
+    def is_incomplete(self) -> bool:
+        """Whether the source's other streams are cut short, lack packets, or play otherwise."""
+        return self.cut_short or self.wrong_sound or (self._copy is not None and self._copy.is_lossy)
+
+    @property
     def shifts_pitch(self) -> bool:
         """Whether sound gets another pitch, and is coded anew."""
         return bool(self._shifted)

@@ -12,6 +12,7 @@ import av.error
 
 from segmentation.errors import one_line
 from segmentation.frames import VideoInfo
+from segmentation.media.bitstream.losses import TOLERATED, is_whole
 from segmentation.media.opening.download import InterruptedDownload
 from segmentation.media.source_packets import SourcePackets, leads_there
 
@@ -52,6 +53,7 @@ class SourceCopy:
         self._behind: dict[int, int] = {}  # the end of the last packet by stream, likewise in ticks
         self._moved: Counter[int] = Counter()  # packets by stream whose dts did not rise
         self.left_out: Counter[int] = Counter()  # packets by stream that are damaged
+        self._whole: Counter[int] = Counter()  # the others, likewise
         self.cut_short = False  # reading ended with an error
         # A seek would lose subtitles that begin before `start` and are shown after it.
         if (
@@ -83,13 +85,19 @@ class SourceCopy:
             log.warning("%s: damaged packets of its other streams are left out: %d", self._info.path, damaged)
 
     @property
+    def is_lossy(self) -> bool:
+        """Whether more packets of a stream are damaged than a complete output may lack."""
+        return any(lost > TOLERATED * (lost + self._whole[stream]) for stream, lost in self.left_out.items())
+
+    @property
     def retimed(self) -> Counter[int]:
         """Packets by stream whose time did not fit those before and after."""
         return self._moved + Counter({stream: self.packets.retimed(stream) for stream in self._last})
 
     def _is_whole(self, packet: Packet[Stream]) -> bool:
-        self.left_out[packet.stream_index] += packet.is_corrupt
-        return not packet.is_corrupt
+        whole = is_whole(packet)
+        (self._whole if whole else self.left_out)[packet.stream_index] += 1
+        return whole
 
     def _settle(self, packet: Packet[Stream]) -> int:
         """Sets the dts of a packet without one, or with one that does not rise: the next that does, as FFmpeg does.

@@ -15,6 +15,7 @@ from segmentation.flow.trace import Trace
 from segmentation.frames import Frame, FrameBatch, Memory
 from segmentation.frames.sinks import FinishedBatch
 from segmentation.gpu.errors import gpu_errors
+from segmentation.media.bitstream.losses import TOLERATED
 from segmentation.media.output_clock import DefaultClock
 from segmentation.options.config import Config
 from segmentation.pipeline.composite_step import CompositeStep
@@ -33,8 +34,6 @@ from segmentation.stages.decode.timestamps import expected, within_limit
 from segmentation.stages.mask_source import MaskSource, SavedMasks
 
 log = logging.getLogger(__name__)
-
-TOLERATED = 0.01  # share of damaged frames in a complete output
 
 
 def segment_once(resources: Resources, request: RunRequest, trace: Trace | None) -> Report:
@@ -307,7 +306,7 @@ class Run:
         """Whether the outputs have all that was asked for, but for `TOLERATED` frames: damaged, unsent or unknown."""
         damaged = self._decoder.damaged + self._unsent + self._records.unknown
         lossy = damaged > TOLERATED * (self._frames + damaged)
-        cut_short = self._decoder.cut_short or any(o.muxer.cut_short or o.muxer.wrong_sound for o in self._outputs)
+        cut_short = self._decoder.cut_short or any(output.muxer.is_incomplete for output in self._outputs)
         doubtful = self._config.strict and self._records.doubtful > 0
         return not (lossy or cut_short or doubtful or self._late or self._stopped_early)
 

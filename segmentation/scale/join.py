@@ -16,6 +16,7 @@ from av.packet import Packet
 
 from segmentation.errors import ConfigError, InputError, OutputError
 from segmentation.frames import VideoInfo
+from segmentation.media.bitstream.losses import TOLERATED
 from segmentation.media.containers import of_pictures
 from segmentation.media.muxer import Muxer
 from segmentation.media.opening.probe import probe
@@ -28,7 +29,6 @@ from segmentation.pipeline.outputs import open_output
 from segmentation.pipeline.planning.plan import OutputPlan, plan_outputs
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.result_files.results import Results
-from segmentation.pipeline.run import TOLERATED
 from segmentation.pipeline.time_report import missing_streams, report_late, retimed_packets, warn_of_times
 from segmentation.pipeline.verification.verify import OutputVerifier
 from segmentation.scale.fingerprint import differences
@@ -167,7 +167,7 @@ class Joiner:
         ]
         damaged = self._damaged + self._unknown
         lossy = damaged > TOLERATED * (self._frames + damaged)
-        cut_short = self._cut_short or any(o.muxer.cut_short or o.muxer.wrong_sound for o in self._outputs)
+        cut_short = self._cut_short or any(output.muxer.is_incomplete for output in self._outputs)
         seconds = time.perf_counter() - self._begin
         files = [str(output.muxer.target) for output in self._outputs]
         return Report(

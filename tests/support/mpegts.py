@@ -64,3 +64,11 @@ def _later(field: bytes | bytearray, ticks: int) -> bytes:
             time << 1 & 254 | 1,
         ]
     )
+
+
+def without_packet(ts: bytes, pid: int, number: int) -> bytes:
+    """Returns a stream that has lost a packet of 188 bytes: the second one of the PES of this number in its PID."""
+    of_pid = [at for at in range(0, len(ts), 188) if _pid(ts, at) == pid]
+    begins = [n for n, at in enumerate(of_pid) if ts[at + 1] & 0x40]
+    at = of_pid[begins[number] + 1]
+    return ts[:at] + ts[at + 188 :]

@@ -12,7 +12,29 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
+TOLERATED = 0.01  # share of damaged frames, and of a copied stream's damaged packets, in a complete output
 A_FRAME_EACH = ("h264", "hevc")  # codecs whose packets are a frame each, unless that is made of two fields
+
+_SYNC = {"mp1": 0xFFE0, "mp2": 0xFFE0, "mp3": 0xFFE0, "ac3": 0x0B77, "eac3": 0x0B77}  # ISO/IEC 11172-3; ATSC A/52
+
+
+def is_whole(packet: Packet[Stream]) -> bool:
+    """Returns whether a packet to copy is none of damage, as far as is seen.
+
+    Of sound in MPEG-TS and MPEG-PS all frames of a PES are marked, a dozen, where one or two of them are damaged.
+    """
+    if not packet.is_corrupt:
+        return True
+    context = packet.stream.codec_context
+    codec = context.codec.canonical_name if packet.stream.type == "audio" and context else ""
+    head = bytes(memoryview(packet)[:6])
+    if len(head) < 6 or packet.stream.container.format.name not in ("mpegts", "mpeg"):
+        return False
+    if codec == "aac":  # ADTS, whose frames state their length, ISO/IEC 13818-7, 6.2
+        length = (head[3] & 3) << 11 | head[4] << 3 | head[5] >> 5
+        return head[0] == 0xFF and head[1] & 0xF6 == 0xF0 and length == packet.size
+    sync = int.from_bytes(head[:2], "big")
+    return codec in _SYNC and sync & _SYNC[codec] == _SYNC[codec]
 
 
 class AwaitedFrames:

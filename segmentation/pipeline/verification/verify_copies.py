@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from segmentation.media.bitstream.losses import is_whole
 from segmentation.media.containers import EXACT, LIP_SYNC
 from segmentation.media.opening.open_input import open_input
 from segmentation.media.source_packets import SourcePackets
@@ -97,7 +98,7 @@ def _contents(
     wanted = [stream for stream in wanted if stream.type == "audio"]
     contents = {stream.index: _Content(stream.codec_context.name) for stream in wanted}
     for packet in SourcePackets(container, *wanted) if wanted else ():
-        if not packet.size or packet.is_corrupt:
+        if not packet.size or not is_whole(packet):
             continue
         ticks = packet.dts if packet.pts is None else packet.pts
         if ticks is not None:

@@ -80,29 +80,20 @@ class BoxMap:
     def __init__(self, boxes: NDArray[np.floating], shape: tuple[int, int]) -> None:
         """`boxes` (n, 4) are in pixels of a map (h, w) = `shape`."""
         self.shape = shape
-        edges = _pixel_edges(boxes, shape)
-        self._windows: Sequence[Window] = [
-            (slice(top, bottom), slice(left, right)) for left, top, right, bottom in edges.tolist()
+        self.windows: Sequence[Window] = [  # the pixels of each box, also of those that lie under others
+            (slice(top, bottom), slice(left, right)) for left, top, right, bottom in _pixel_edges(boxes, shape).tolist()
         ]
-        common = np.minimum(edges[:, None, 2:], edges[:, 2:]) - np.maximum(edges[:, None, :2], edges[:, :2])
-        pairs = np.argwhere(np.triu((common > 0).all(axis=2), 1))
-        self._overlapping: Sequence[tuple[int, int]] = [(one, other) for one, other in pairs.tolist()]
 
-    def own(self, number: int) -> Window | None:
-        """Returns the pixels of a box; `None` where it shares some with others: look at them there."""
-        return None if any(number - 1 in pair for pair in self._overlapping) else self._windows[number - 1]
-
-    def counts(self, window: Window) -> list[int] | None:
-        """Returns how many pixels of a window belong to each box; `None` where boxes overlap in it."""
-        found = [_common(one, window) for one in self._windows]
-        return None if any(found[one] and found[other] for one, other in self._overlapping) else found
+    def counts(self, window: Window) -> list[int]:
+        """Returns how many pixels of a window lie in each box."""
+        return [_common(one, window) for one in self.windows]
 
     def __getitem__(self, window: Window) -> NDArray[np.uint8]:
         """Returns the part of the map in a window, whose ends lie in the map."""
         rows, columns = ((part.start or 0, part.stop) for part in window)
         drawn = np.zeros((max(0, rows[1] - rows[0]), max(0, columns[1] - columns[0])), np.uint8)
-        for number in range(len(self._windows), 0, -1):
-            high, wide = self._windows[number - 1]
+        for number in range(len(self.windows), 0, -1):
+            high, wide = self.windows[number - 1]
             if high.start < rows[1] and wide.start < columns[1]:
                 down, right = max(0, high.start - rows[0]), max(0, wide.start - columns[0])
                 drawn[down : max(0, high.stop - rows[0]), right : max(0, wide.stop - columns[0])] = number

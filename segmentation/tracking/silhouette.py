@@ -59,9 +59,9 @@ class Silhouette:
         pixels = self.pixels[here]
         if not pixels.size:
             return np.zeros(most + 1, np.int64)
-        known = label_map.counts(there) if self.area == self.pixels.size and isinstance(label_map, BoxMap) else None
-        if known is not None:  # a box among boxes
-            return np.array([pixels.size - sum(known), *known] + [0] * (most - len(known)), np.int64)
+        if isinstance(label_map, BoxMap):  # a box among boxes: two of them may hold the same pixel
+            known = label_map.counts(there)
+            return np.array([max(0, pixels.size - sum(known)), *known] + [0] * (most - len(known)), np.int64)
         # Exact: a float has each whole number up to 2^24, more than a mask has pixels.
         counts = cv2.calcHist([label_map[there]], [0], pixels.view(np.uint8), [most + 1], [0, most + 1])
         return counts.ravel().astype(np.int64)

@@ -201,8 +201,8 @@ def _seen(instances: Sequence[Instance], label_map: LabelMap, colors: Colors | N
     seen = []
     for number, instance in enumerate(instances, 1):
         window = pixels_of(instance.box, label_map.shape)
-        if isinstance(label_map, BoxMap) and (own := label_map.own(number)) is not None:
-            shape = Silhouette.box(own)
+        if isinstance(label_map, BoxMap):
+            shape = Silhouette.box(label_map.windows[number - 1])
         else:
             shape = Silhouette.of(label_map[window] == number, window[1].start, window[0].start)
         shape = shape or Silhouette.box(window)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.frames import MaskedBatch, Transfer, VideoInfo
-from segmentation.frames.instances import MOST, Box, FrameInstances, Instance, box_pixels
+from segmentation.frames.instances import MOST, Box, BoxMap, FrameInstances, Instance
 from segmentation.options.anonymize import BODIES
 from segmentation.options.config import SURE_COVER, Config
 from segmentation.tracking.anonymize.cover import CoverMasks, cover_alone
@@ -118,14 +118,9 @@ def _heads(mask: NDArray[np.float32], faces: FrameInstances) -> tuple[Instance, 
 
 
 def _with(found: FrameInstances, more: tuple[Instance, ...], unknown: bool) -> FrameInstances:
-    """Returns the instances of a frame with others, whose boxes are theirs in the label map."""
-    instances, label_map = found.instances, found.label_map.copy()
-    sides = np.array(label_map.shape[::-1] * 2)
-    for number, one in enumerate(more[: MOST - len(instances)], len(instances) + 1):
-        label_map[box_pixels(np.array(one.box) * sides, label_map.shape)] = number
-    return replace(
-        found,
-        instances=(*instances, *more)[:MOST],
-        first_map=label_map,
-        unknown=found.unknown or unknown,
-    )
+    """Returns the boxes of a frame with others."""
+    instances = (*found.instances, *more)[:MOST]
+    height, width = found.first_map.shape
+    boxes = np.array([one.box for one in instances]).reshape(-1, 4) * [width, height, width, height]
+    joined = BoxMap(boxes, (height, width))
+    return replace(found, instances=instances, first_map=joined, unknown=found.unknown or unknown)

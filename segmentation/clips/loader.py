@@ -154,11 +154,15 @@ class ClipLoader:
         batches = [clips[at : at + size] for at in range(0, len(clips), size)][: len(self)]
         with ThreadPoolExecutor(self._workers, "clips") as pool, ThreadPoolExecutor(1, "batches") as joining:
             samples = _Samples(self, epoch, pool, runs, [clip for batch in batches[begin:] for clip in batch])
+            samples.begin((1 + ahead) * size)
 
             def made(number: int) -> Batch | None:
-                samples.begin((number - begin + 1 + ahead) * size)
                 with self._maker.working():
-                    return self._batch(batches[number], samples)
+                    batch = self._batch(batches[number], samples)
+                # Not before: then all threads would want the GIL while the program, which has just taken the batch
+                # before, queues its work.
+                samples.begin((number - begin + 2 + ahead) * size)
+                return batch
 
             try:
                 following = joining.submit(made, begin)

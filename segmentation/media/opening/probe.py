@@ -24,6 +24,7 @@ from segmentation.media.bitstream.headers import (
     begins_inside,
     begins_stream,
     has_layers,
+    is_idr,
     may_interlace,
     packs_b_frames,
     refreshes_gradually,
@@ -225,6 +226,17 @@ def too_long(path: str, most: Fraction, fault: str = "goes on longer than it say
     return InputError(f"{path}: {fault}; at most {float(most):g} s are allowed (--max-duration)")
 
 
+def _emptied(stream: VideoStream, packet: bytes) -> list[VideoFrame]:
+    """Returns the frame of an IDR picture, the first packet, which the decoder holds back until it has two more.
+
+    Without a frame, as of a field alone, the decoder is as it was.
+    """
+    context = stream.codec_context
+    frames = context.decode(None)
+    context.flush_buffers()
+    return frames or context.decode(Packet(packet))
+
+
 def first_packet_and_frame(
     container: InputContainer,
     stream: VideoStream,
@@ -239,7 +251,8 @@ def first_packet_and_frame(
     there is no frame.
     """
     stream.thread_type = "SLICE"  # frame threads would decode a second of video to return one frame
-    if stream.codec_context.name == "h264":
+    codec = stream.codec_context.name
+    if codec == "h264":
         stream.codec_context.thread_count = 1  # most pictures are one slice, and each thread takes as long to make
     stream.codec_context.options = decoder_options(access)
     filtered = PacketFilter(stream, path)
@@ -248,13 +261,16 @@ def first_packet_and_frame(
     try:
         for packet in demuxed(container, stream) if packets is None else packets:
             refuse_encrypted(packet, path)
+            whole = b"" if begun else bytes(packet)
             try:
                 frames = packet.decode()
             except av.error.FFmpegError:
                 frames = []
             if packet.size and (first is None or not begun):
                 first = next(iter(filtered(packet)), first)
-                begun = first is not None and begins_stream(stream.codec_context.name, bytes(first))
+                begun = first is not None and begins_stream(codec, bytes(first))
+                if first is not None and begun and not frames and is_idr(codec, bytes(first)):
+                    frames = _emptied(stream, whole)
             if frames:
                 check_size(frames[0].width, frames[0].height, path, access.max_pixels)
                 return first, frames[0]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -28,6 +29,8 @@ sys.path.insert(0, str(Path(__file__).parents[3]))  # so that a checkout works w
 
 from circumstances import ROOT, circumstances
 from clips import make_clip
+
+from segmentation.system.cache import engine_folder
 
 LONG, FILE, CLIP, SHORT = 4800, 600, 90, 300  # frames
 SPREAD, SPREAD_X264 = 28800, 9600  # frames of one video for several GPUs
@@ -227,7 +230,10 @@ def in_own_process(part: str, options: argparse.Namespace) -> dict[str, list[flo
     """Returns what a part has found; nothing if it fails, which its output tells."""
     environment = dict(os.environ)
     if part == "nvenc":
+        engines = options.work / "engines"  # without the note that this GPU has no NVENC
+        shutil.copytree(engine_folder(), engines, ignore=shutil.ignore_patterns("no-nvenc-*"), dirs_exist_ok=True)
         environment |= {"NVENC_STANDIN_EMPTY": "1", "LD_LIBRARY_PATH": str(options.nvenc)}
+        environment["SEGMENTATION_ENGINES"] = str(engines)
     result = options.work / f"{part}.json"
     result.unlink(missing_ok=True)
     program = [sys.executable, __file__, options.video, "--work", str(options.work), "--part", part]

@@ -18,7 +18,7 @@ from segmentation.clips.decode import needed, opened
 from segmentation.clips.index import VideoIndex
 from segmentation.clips.open_videos import OpenVideos
 from segmentation.errors import InputError
-from segmentation.frames import FORMATS, PixelFormat
+from segmentation.frames import FORMATS
 from segmentation.gpu.context import Gpu, torch_dtype
 from segmentation.gpu.plane_pool import DevicePlanes
 from segmentation.media.bitstream.start_codes import PacketFilter
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from segmentation.media.video_packet import ChunkPacket, VideoPacket
 
 _AT_ONCE = 8  # pictures of a set of planes
+_MOST_KINDS = 4  # layouts and sizes, whose free planes take memory
 _UNEXPECTED = 8  # pictures that may come beside those that are wanted, in damaged streams
 
 
@@ -58,6 +59,7 @@ class NativePictures:
         """
         self._gpu, self._videos, self._sessions = gpu, videos, NvdecSessionPool()
         self._samples = ClipSampleCache(native.library())
+        self._kinds: dict[tuple[str, tuple[int, int]], _PictureKind] = {}
 
     def __call__(self, index: VideoIndex, numbers: Sequence[int]) -> Generator[tuple[int, ClipPicture], None, bool]:
         """Yields the pictures of these rising `numbers`, each with its number.
@@ -104,14 +106,14 @@ class NativePictures:
         packets: Packets,
         pts: Sequence[int | None] | NDArray[np.int64],
     ) -> Generator[tuple[int, ClipPicture], None, bool]:
-        layout = FORMATS[index.coding.pix_fmt.replace("yuvj", "yuv")]
-        planes = _ClipPlanes(self._gpu, layout, index.stored)
+        kind = self._kind(index)
+        planes = _ClipPlanes(kind)
         left = iter(numbers)
         number = next(left, None)
         at, flushed, damaged = 0, False, False
         while not flushed:
             planes.aim(session, min(len(numbers) + _UNEXPECTED, _AT_ONCE - 1 + MOST_AT_ONCE))
-            result = session.decode(packets, at, planes.unpack, flush=True)
+            result = session.decode(packets, at, kind.unpack, flush=True)
             at, flushed = at + result.consumed, bool(result.flushed)
             shown = [(picture.serial, bool(picture.damaged)) for picture in session.pictures[: result.produced]]
             damaged = damaged or result.damaged > 0 or any(one for _, one in shown)
@@ -124,21 +126,37 @@ class NativePictures:
             raise InputError(f"{index.path}: frame {number} can't be decoded")
         return damaged
 
+    def _kind(self, index: VideoIndex) -> _PictureKind:
+        """Returns what pictures like those of a video share; that of the last few kinds is kept."""
+        key = (index.coding.pix_fmt, index.stored)
+        found = self._kinds.pop(key, None) or _PictureKind(self._gpu, *key)
+        self._kinds[key] = found  # behind those that were wanted before
+        if len(self._kinds) > _MOST_KINDS:
+            self._kinds.pop(next(iter(self._kinds)), None)
+        return found
+
+
+class _PictureKind:
+    """What pictures of one layout and size share: `pool` has their planes, and the kernel `unpack` writes these."""
+
+    def __init__(self, gpu: Gpu, pix_fmt: str, size: tuple[int, int]) -> None:
+        layout = FORMATS[pix_fmt.replace("yuvj", "yuv")]
+        self.shapes, self.bytes = layout.shapes(*size), 1 if layout.bits == 8 else 2
+        self.pool = gpu.plane_pool([(_AT_ONCE, *shape) for shape in self.shapes], torch_dtype(layout))
+        self.unpack = gpu.kernels(FRAMES, layout).handle("unpack")
+
 
 class _ClipPlanes:
     """Planes for the pictures of a call."""
 
-    def __init__(self, gpu: Gpu, layout: PixelFormat, size: tuple[int, int]) -> None:
-        self._shapes = layout.shapes(*size)
-        self._bytes = 1 if layout.bits == 8 else 2
-        self._pool = gpu.plane_pool([(_AT_ONCE, *shape) for shape in self._shapes], torch_dtype(layout))
+    def __init__(self, kind: _PictureKind) -> None:
+        self._kind = kind
         self._sets: list[DevicePlanes] = []
-        self.unpack = gpu.kernels(FRAMES, layout).handle("unpack")  # the kernel that writes them
 
     def aim(self, session: NativeSession, most: int) -> None:
         """Lets the session's next pictures go to the planes, from the first place on. There are `most` at most."""
         while len(self._sets) * _AT_ONCE < most:
-            self._sets.append(self._pool.take())
+            self._sets.append(self._kind.pool.take())
         session.group, target = 0, session.targets[0]
         for number, planes in enumerate(self._sets):
             for i, plane in enumerate(planes):
@@ -146,12 +164,13 @@ class _ClipPlanes:
         target.sets, target.capacity, target.filled = len(self._sets), _AT_ONCE, 0
 
     def picture(self, place: int) -> ClipPicture:
-        planes, row = self._sets[place // _AT_ONCE], place % _AT_ONCE
+        """Returns the picture at a place."""
+        planes, row, shapes = self._sets[place // _AT_ONCE], place % _AT_ONCE, self._kind.shapes
         y, u, v = (
-            plane.data_ptr() + self._bytes * row * height * width
-            for plane, (height, width) in zip(planes, self._shapes, strict=True)
+            plane.data_ptr() + self._kind.bytes * row * height * width
+            for plane, (height, width) in zip(planes, shapes, strict=True)
         )
-        return ClipPicture(y, u, v, self._shapes[0][1], self._shapes[1][1], 1, 0)
+        return ClipPicture(y, u, v, shapes[0][1], shapes[1][1], 1, 0)
 
 
 def _packets(

@@ -59,7 +59,14 @@ def begin_libraries() -> None:
     if not re.search(r"--(?:workers|processes|device|baseline)\b", " ".join(sys.argv)):
         from segmentation.gpu.early_libraries import begin_loading
 
-        begin_loading()
+        begin = begin_loading()
+        try:  # one library is loaded at a time, and an import that waits for PyTorch's would keep the GIL meanwhile
+            import av  # noqa: F401
+            import cv2  # noqa: F401
+            import numpy  # noqa: F401
+            import onnxruntime  # noqa: F401
+        finally:
+            begin.set()
 
 
 if __name__ == "__main__":

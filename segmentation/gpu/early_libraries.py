@@ -22,25 +22,26 @@ def pin_by_threads() -> None:
     os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "pinned_use_cuda_host_register:True,pinned_num_register_threads:8")
 
 
-def begin_loading() -> threading.Thread:
-    """Starts the driver on a thread, and loads PyTorch's libraries where there is a GPU. Returns the thread.
+def begin_loading() -> threading.Event:
+    """Starts the driver on a thread, which loads PyTorch's libraries where there is a GPU once the event is set.
 
     Both take a third of a second or more. Failures are left to those who load them later, and report them. A process
     that ends meanwhile waits for the thread: the end of libraries that are being loaded is not defined.
     """
     pin_by_threads()
-    thread = threading.Thread(target=_load, name="early libraries")
-    thread.start()
-    return thread
+    begin = threading.Event()
+    threading.Thread(target=_load, args=(begin,), name="early libraries").start()
+    return begin
 
 
-def _load() -> None:
+def _load(begin: threading.Event) -> None:
     spec, count = find_spec("torch"), ctypes.c_int()
     if sys.platform != "linux" or spec is None or spec.origin is None or not _dlopen(DRIVER, os.RTLD_NOW):
         return
     cuda = ctypes.CDLL(DRIVER)
     if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
         return
+    begin.wait()
     folder = Path(spec.origin).parent / "lib"
     for name in _OF_TORCH:
         seen_by_all = os.RTLD_GLOBAL if name == _OF_TORCH[0] else os.RTLD_LOCAL

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,12 @@ __attribute__((constructor)) static void wait_for_python(void) {
 }
 """
 _PROGRAM = """
-import os, sys
+import os, sys, threading
 from segmentation.gpu.early_libraries import begin_loading
-thread = begin_loading()
+begin_loading().set()
 open(os.environ["GO"], "w").close()  # which the libraries wait for: nothing may keep the GIL while one is loaded
-thread.join()
+for thread in threading.enumerate()[1:]:
+    thread.join()
 maps = open("/proc/self/maps").read()
 print(*[name for name in {names!r} if f"/{{name}}" in maps])
 assert "torch" not in sys.modules and "numpy" not in sys.modules
@@ -66,8 +68,11 @@ def test_without_a_gpu_none_is_loaded(tmp_path: Path) -> None:
 @pytest.mark.gpu
 def test_pytorch_takes_what_was_loaded() -> None:
     program = """
+import threading
 from segmentation.gpu.early_libraries import begin_loading
-begin_loading().join()
+begin_loading().set()
+for thread in threading.enumerate()[1:]:
+    thread.join()
 assert "/libtorch_cuda.so" in open("/proc/self/maps").read()
 import torch
 assert torch.ones(2, device="cuda").sum().item() == 2
@@ -85,7 +90,7 @@ def test_processes_without_a_gpu_of_their_own_load_none(
     from segmentation.gpu import early_libraries
 
     calls: list[int] = []
-    monkeypatch.setattr(early_libraries, "begin_loading", lambda: calls.append(1))
+    monkeypatch.setattr(early_libraries, "begin_loading", lambda: calls.append(1) or threading.Event())
     monkeypatch.setattr(sys, "argv", ["segmentation", *arguments.split()])
     entry.begin_libraries()
     assert bool(calls) == begun

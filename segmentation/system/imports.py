@@ -1,6 +1,9 @@
 """Imports of libraries by threads that may need the same one at once."""
 
+import gc
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -17,8 +20,20 @@ def imported(name: str) -> ModuleType:
     Python makes a second thread wait for a module that is being imported. cuda-core 1.2 undoes that: it replaces its
     module's `__spec__`, and the second thread gets half of it, which ends in an `ImportError`.
     """
-    with _importing:
+    with _importing, _uncollected():
         return import_module(name)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keeps Python from looking for garbage. Modules are none, and looking takes a tenth of PyTorch's import."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def loaded(name: str, attribute: str, extra: str = "gpu") -> Any:

@@ -28,7 +28,13 @@ from segmentation.pipeline.records import Records, open_records
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.request import RunRequest
 from segmentation.pipeline.resources import Resources
-from segmentation.pipeline.time_report import missing_streams, report_late, retimed_packets, warn_of_times
+from segmentation.pipeline.time_report import (
+    missing_streams,
+    report_damage,
+    report_late,
+    retimed_packets,
+    warn_of_times,
+)
 from segmentation.pipeline.verification.verify import Verified
 from segmentation.stages.decode.timestamps import expected, within_limit
 from segmentation.stages.mask_source import MaskSource, SavedMasks
@@ -239,7 +245,9 @@ class Run:
         if self._last is None:
             kind = Stopped if self._request.stop.is_set() else InputError
             raise self._reader_failure or kind(f"{self._source}: {self._why_nothing()}; nothing was written")
-        self._report_damage()
+        main = self._outputs.main
+        report_late(self._source, self._late, config, () if main is None else main.other_videos)
+        report_damage(self._source, self._decoder.damaged, self._frames, config)
         stopped = fault is not None or self._request.stop.is_set() or self._frames == config.max_frames
         if not stopped and config.duration is None:
             self._masks.check_end()
@@ -275,17 +283,6 @@ class Run:
         videos = [output.muxer.target for output in self._outputs]
         others = [name for name in (self._config.results, self._config.save_masks) if isinstance(name, str | Path)]
         return ", ".join(map(str, videos or others)) or "the counts"
-
-    def _report_damage(self) -> None:
-        main = self._outputs.main
-        report_late(self._source, self._late, self._config, () if main is None else main.other_videos)
-        damaged = self._decoder.damaged
-        if not damaged:
-            return
-        text = f"{self._source}: {damaged} frames are damaged or missing"
-        if self._config.strict:
-            raise InputError(f"{text}; without --strict, what can be decoded is written")
-        log.warning("%s, %d were written", text, self._frames)
 
     @property
     def _late(self) -> dict[int, str]:

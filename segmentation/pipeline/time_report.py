@@ -1,4 +1,4 @@
-"""Lines about an input's clock, about packets whose times were wrong, and about streams that begin on the way."""
+"""Lines about an input's damage, its clock, packets whose times were wrong, and streams that begin on the way."""
 
 from __future__ import annotations
 
@@ -34,6 +34,16 @@ def missing_streams(late: Mapping[int, str], config: Config) -> dict[int, str]:
 def late_words(missing: Mapping[int, str]) -> str:
     """Returns the streams of `missing_streams` in words."""
     return ", ".join(f"{stream} ({kind})" for stream, kind in missing.items())
+
+
+def report_damage(path: str, damaged: int, written: int, config: Config) -> None:
+    """Says how many frames are damaged, if any. With `strict`, raises `InputError`."""
+    if not damaged:
+        return
+    text = f"{path}: {'1 frame is' if damaged == 1 else f'{damaged} frames are'} damaged or missing"
+    if config.strict:
+        raise InputError(f"{text}; without --strict, what can be decoded is written")
+    log.warning("%s, %d were written", text, written)
 
 
 def report_late(path: str, missing: Mapping[int, str], config: Config, named: Collection[int] = ()) -> None:

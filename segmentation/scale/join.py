@@ -29,7 +29,13 @@ from segmentation.pipeline.outputs import open_output
 from segmentation.pipeline.planning.plan import OutputPlan, plan_outputs
 from segmentation.pipeline.report import Report
 from segmentation.pipeline.result_files.results import Results
-from segmentation.pipeline.time_report import missing_streams, report_late, retimed_packets, warn_of_times
+from segmentation.pipeline.time_report import (
+    missing_streams,
+    report_damage,
+    report_late,
+    retimed_packets,
+    warn_of_times,
+)
 from segmentation.pipeline.verification.verify import OutputVerifier
 from segmentation.scale.fingerprint import differences
 from segmentation.scale.piece_file import PieceFile, PieceIndex
@@ -132,11 +138,7 @@ class Joiner:
         if info.may_step:
             self._late = missing_streams(late_in(info), config)
             report_late(info.path, self._late, config, self._outputs[0].muxer.other_videos)
-        if config.strict and self._damaged:
-            raise InputError(
-                f"{info.path}: {self._damaged} frames are damaged or missing; without --strict, what can be decoded is "
-                "written"
-            )
+        report_damage(info.path, self._damaged, self._frames, config)
         self._end = end_of(info, config)
         if self._frames == config.max_frames:
             self._end = sum(self._last) * info.time_base

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import av
 import pytest
 from marks import first
 from paths import ROOT
@@ -192,6 +194,19 @@ def test_a_signal_within_the_first_pieces_leaves_nothing(source: Path, tmp_path:
     reason = f"{source}: stopped before a piece was complete"
     assert driver.returncode == 143 and json.loads(stdout) == {"input": str(source), "stopped": True, "reason": reason}
     assert reason in stderr and "error" not in stderr and not list(tmp_path.iterdir())
+
+
+def test_damage_is_said(two: Workers, source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with av.open(str(source)) as container:
+        packet = [packet for packet in container.demux(video=0) if packet.size][40]
+        assert packet.pos is not None
+        data = bytearray(source.read_bytes())
+        data[packet.pos : packet.pos + packet.size] = bytes(packet.size)
+    (tmp_path / "in.mp4").write_bytes(data)
+    done = two.run(tmp_path / "in.mp4", tmp_path / "out.mp4")
+    assert done.damaged > 0
+    found = re.search(r"in\.mp4: (\d+) frames? (?:is|are) damaged or missing, (\d+) were written", caplog.text)
+    assert found is not None and (int(found[1]), int(found[2])) == (done.damaged, done.frames)
 
 
 def check_one_error(result: subprocess.CompletedProcess[str], *parts: str) -> None:

@@ -211,7 +211,7 @@ class JobBatch:
             state = "stopped, " if outcome.stopped else "incomplete, " if code else ""
             if not self.quiet:
                 done = f"{counted(report.frames, 'frame')} in {report.seconds:.1f} s ({report.fps:.1f} fps)"
-                say(f"{files}: {state}{done}{_nothing_in(report)}{_dropped(report)}{_sizes(outcome.source, report)}")
+                say(f"{files}: {state}{done}{_notes(report)}{_sizes(outcome.source, report)}")
                 for place, numbers in report.counts.items():
                     say(f"{report.input}: {place}: {', '.join(f'{what} {count}' for what, count in numbers.items())}")
         else:
@@ -285,17 +285,18 @@ def _named(files: Sequence[str]) -> str:
     return ", ".join(files) if len(files) <= _NAMED else f"{files[0]} to {files[-1]} ({len(files)} files)"
 
 
-def _nothing_in(report: Report) -> str:
-    """Returns in how many frames nothing was found, and how many have no mask, empty if there are none."""
+def _notes(report: Report) -> str:
+    """Returns in how many frames nothing was found, how many have no mask or were dropped, and what is doubtful.
+
+    Frames of a live source that were dropped at its end do not count.
+    """
     counts = {"nothing found in": report.frames - report.found - report.unknown, "no mask for": report.unknown}
-    return "".join(f", {what} {count}" for what, count in counts.items() if count)
-
-
-def _dropped(report: Report) -> str:
-    """Returns how many frames of a live source were dropped before its end, and why, empty if there are none."""
+    notes = "".join(f", {what} {count}" for what, count in counts.items() if count)
+    if report.doubtful:
+        notes += f", {counted(report.doubtful, 'doubtful span')}"
     lost = {cause: count for cause, count in report.dropped.items() if cause != "end"}
     causes = ", ".join(f"{cause} {count}" for cause, count in lost.items())
-    return f", {sum(lost.values())} dropped ({causes})" if lost else ""
+    return f"{notes}, {sum(lost.values())} dropped ({causes})" if lost else notes
 
 
 def _sizes(source: Source, report: Report) -> str:

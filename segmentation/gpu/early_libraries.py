@@ -6,6 +6,7 @@ import ctypes
 import os
 import sys
 import threading
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -30,7 +31,8 @@ def begin_loading() -> threading.Event:
     """
     pin_by_threads()
     begin = threading.Event()
-    threading.Thread(target=_load, args=(begin,), name="early libraries").start()
+    with suppress(RuntimeError):  # no thread can be started, as the run will say
+        threading.Thread(target=_load, args=(begin,), name="early libraries").start()
     return begin
 
 

@@ -85,10 +85,10 @@ def test_a_full_disk(tmp_path: Path, how: tuple[str, ...]) -> None:
 
 def test_little_memory_is_one_line() -> None:
     """So little that a library can't be loaded."""
-    command = [sys.executable, "-m", "segmentation", "--version"]
+    command = [sys.executable, "-m", "segmentation", str(SAMPLE)]
 
     def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 27, 1 << 27))
 
     done = subprocess.run(command, cwd=ROOT, preexec_fn=limit, capture_output=True, text=True, timeout=TIMEOUT)
     assert done.returncode == 3 and len(done.stderr.splitlines()) == 1

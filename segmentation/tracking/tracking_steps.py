@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from segmentation.frames import Array, FrameBatch, MaskedBatch, Transfer, VideoInfo
-from segmentation.frames.instances import FrameInstances
+from segmentation.frames.instances import BoxMap, FrameInstances
 from segmentation.options.config import Config
 from segmentation.options.instances import Keep
+from segmentation.tracking.box_tracker import BoxTracker, BoxTracking
 from segmentation.tracking.choice import Keeper
 from segmentation.tracking.color_histograms import Colors, color_bins
 from segmentation.tracking.color_samples import Sampler, make_sampler
 from segmentation.tracking.mask_tracker import Ids, MaskTracker, MaskTracking
 from segmentation.tracking.process.tracker_processes import RemoteTracker, TrackerProcesses
-from segmentation.tracking.tracker import Tracker
 
 if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
@@ -61,7 +61,7 @@ class Tracking:
                     yield replace(batch, instances=(nobody,) * len(batch))
                     continue
                 if follow is None:  # the first batch shows whether the network has found instances
-                    follow = self._given() if batch.instances else self._components(exits)
+                    follow = self._given(batch, exits) if batch.instances else self._components(exits)
                     if self._colored:
                         sample = make_sampler(batch.frames, self._info, self._pix_fmt, self._gpu)
                 samples = None if sample is None else sample(batch.frames, batch.masks.shape[1:])
@@ -82,18 +82,28 @@ class Tracking:
 
         return follow
 
-    def _given(self) -> _Follow:
-        """Returns what follows the instances that the network has found."""
-        tracker = Tracker(moving=self._settings.moving, split=False, ids=self._ids, covering=self._covering)
+    def _given(self, batch: MaskedBatch, exits: ExitStack) -> _Follow:
+        """Returns what follows the instances that the network has found, as in the first `batch`."""
+        settings = BoxTracking(moving=self._settings.moving, covering=self._covering)
+        boxes = all(isinstance(frame.first_map, BoxMap) for frame in batch.instances)
+        # Of files alone: a camera's few frames a second need no process of their own.
+        if self._processes is not None and boxes and not self._colored and self._info.live is None:
+            remote = exits.enter_context(self._processes.box_tracker(settings, self._ids))
+            return lambda batch, samples, times: remote(batch.instances, times, _shots(batch))
+        tracker = BoxTracker(settings, self._ids)
 
         def follow(batch: MaskedBatch, samples: Array | None, times: list[float]) -> Followed:
             looks: Iterable[Colors | None] = repeat(None, len(batch))
             if samples is not None:
                 levels, _ = self._transfer.on_host(samples)
                 looks = (color_bins(levels[:, row]) for row in range(len(batch)))
-            return tuple(map(tracker.update, batch.instances, times, looks, batch.shots or repeat(0, len(batch))))
+            return tracker(batch.instances, times, _shots(batch), looks)
 
         return follow
+
+
+def _shots(batch: MaskedBatch) -> tuple[int, ...]:
+    return batch.shots or (0,) * len(batch)
 
 
 class Keeping:

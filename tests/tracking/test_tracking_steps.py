@@ -4,13 +4,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+from child_processes import children
 from drawn import batch_of, make_info
 
 from segmentation import Config
 from segmentation.frames import Color, HostTransfer, MaskedBatch
+from segmentation.frames.instances import BoxMap, FrameInstances, Instance
 from segmentation.frames.sinks import FinishedBatch
 from segmentation.tracking.counts import CountSink
 from segmentation.tracking.mask_tracker import Ids
+from segmentation.tracking.process.tracker_processes import TrackerProcesses
 from segmentation.tracking.tracker import GAP
 from segmentation.tracking.tracking_steps import Tracking
 
@@ -56,3 +59,19 @@ def test_a_short_loss_changes_no_id_and_no_count() -> None:
         counts.append(dict(sink.total[ZONE]))
     assert ids(found[-1]) == [1]
     assert counts == [{"inside": 1, "entered": 1}] * 20
+
+
+def test_boxes_of_files_are_followed_in_the_processes_that_are_there() -> None:
+    boxes = np.array([[12, 8, 36, 24]], float)
+    one = Instance(label="face", score=0.35, box=(12 / 48, 8 / 32, 36 / 48, 24 / 32))
+    found = FrameInstances(instances=(one,), first_map=BoxMap(boxes, (32, 48)))
+    given = [replace(batch, instances=(found,), shots=(0,)) for batch in batches(4, 0)]
+    config, service, before = Config(anonymize="faces"), TrackerProcesses(), set(children(module="tracker_worker"))
+    made = []
+    for processes in (None, service):
+        step = Tracking(config, INFO, "yuv420p", ["face"], HostTransfer(), Ids(), processes, None)
+        made.append([ids(batch) for batch in step(iter(given))])
+        started = set(children(module="tracker_worker")) - before
+        assert len(started) == (processes is not None)
+    service.close()
+    assert made == [[[1]] * 4] * 2

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -19,9 +20,10 @@ from segmentation.system.child_process import SharedProcesses
 from segmentation.system.cores import core_count
 from segmentation.system.linked_process import LinkedProcess
 from segmentation.system.shared_memory import BlockPool, SharedPlanes
+from segmentation.tracking.box_tracker import BoxTracking
 from segmentation.tracking.color_histograms import Samples
 from segmentation.tracking.mask_tracker import Ids, MaskTracking
-from segmentation.tracking.process.tracker_protocol import Forget, Reply, TrackerRequest
+from segmentation.tracking.process.tracker_protocol import BoxRequest, Forget, Reply, TrackerRequest
 
 _MOST = 8  # processes: each follows about 2,000 frames a second
 
@@ -51,7 +53,7 @@ class _TrackerProcess:
         """Returns an array of bytes there, with undefined content."""
         return self._blocks.planes([shape], np.uint8)
 
-    def ask(self, request: TrackerRequest) -> Reply:
+    def ask(self, request: TrackerRequest | BoxRequest) -> Reply:
         """Returns the reply. Raises `SegmentationError` when the process has died."""
         try:
             with self._lock:
@@ -117,6 +119,30 @@ class RemoteTracker:
         return tuple(FrameInstances(instances=one, first_map=at, unknown=unknown) for one, at, unknown in found)
 
 
+class RemoteBoxTracker:
+    """A `BoxTracker` in another process. It knows no colors."""
+
+    def __init__(self, process: _TrackerProcess, run: int, settings: BoxTracking, ids: Ids) -> None:
+        self._process, self._run, self._settings, self._ids = process, run, settings, ids
+
+    def __call__(
+        self, found: Sequence[FrameInstances], times: Sequence[float], shots: Sequence[int]
+    ) -> tuple[FrameInstances, ...]:
+        """Returns the next frames with ids. Raises `SegmentationError` when the process has died."""
+        reply = self._process.ask(
+            BoxRequest(
+                run=self._run,
+                settings=self._settings,
+                found=tuple(found),
+                times=tuple(times),
+                shots=tuple(shots),
+                following=self._ids.following,
+            )
+        )
+        self._ids.following = reply.following
+        return tuple(replace(frame, instances=one) for frame, one in zip(found, reply.instances, strict=True))
+
+
 class TrackerProcesses:
     """The processes of a session, which its runs share. For any number of threads."""
 
@@ -127,10 +153,22 @@ class TrackerProcesses:
     @contextmanager
     def tracker(self, settings: MaskTracking, ids: Ids) -> Iterator[RemoteTracker]:
         """A tracker for one run. Raises `SegmentationError` where no process can be started."""
+        with self._lent() as (process, run):
+            yield RemoteTracker(process, run, settings, ids)
+
+    @contextmanager
+    def box_tracker(self, settings: BoxTracking, ids: Ids) -> Iterator[RemoteBoxTracker]:
+        """The same for what a network has found."""
+        with self._lent() as (process, run):
+            yield RemoteBoxTracker(process, run, settings, ids)
+
+    @contextmanager
+    def _lent(self) -> Iterator[tuple[_TrackerProcess, int]]:
+        """Lends a process, with the number of a run there."""
         with self._processes.lent() as process:
             run = next(self._numbers)
             try:
-                yield RemoteTracker(process, run, settings, ids)
+                yield process, run
             finally:
                 process.forget(run)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from segmentation.frames.instances import Instance
+from segmentation.frames.instances import FrameInstances, Instance
 from segmentation.system.shared_memory import PlaneLocation
+from segmentation.tracking.box_tracker import BoxTracking
 from segmentation.tracking.mask_tracker import MaskTracking
 
 
@@ -24,6 +25,18 @@ class TrackerRequest:
     following: int  # the first id that nothing in the run has
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoxRequest:
+    """What a network has found in the next frames of a run."""
+
+    run: int
+    settings: BoxTracking
+    found: tuple[FrameInstances, ...]
+    times: tuple[float, ...]
+    shots: tuple[int, ...]
+    following: int  # as in `TrackerRequest`
+
+
 class Forget(NamedTuple):
     """The run is over. There is no reply."""
 
@@ -32,7 +45,7 @@ class Forget(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """The result of a request. The label maps lie in the memory."""
+    """The result of a request. The label maps of masks lie in the memory."""
 
     instances: tuple[tuple[Instance, ...], ...]  # of each frame
     unknown: tuple[bool, ...]  # likewise

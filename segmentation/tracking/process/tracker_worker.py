@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from segmentation.frames.instances import FrameInstances
 from segmentation.system.child_process import ignore_interrupts, picklable, with_traceback
 from segmentation.system.shared_memory import PlaneLocation
+from segmentation.tracking.box_tracker import BoxTracker
 from segmentation.tracking.mask_tracker import Ids, MaskTracker
-from segmentation.tracking.process.tracker_protocol import Forget, Reply, TrackerRequest
+from segmentation.tracking.process.tracker_protocol import BoxRequest, Forget, Reply, TrackerRequest
 
 
 class _Trackers:
@@ -29,21 +30,25 @@ class _Trackers:
 
     def __init__(self, memory: mmap.mmap) -> None:
         self._memory = memory
-        self._trackers: dict[int, tuple[MaskTracker, Ids]] = {}
+        self._trackers: dict[int, tuple[MaskTracker | BoxTracker, Ids]] = {}
 
     def forget(self, run: int) -> None:
         self._trackers.pop(run, None)
 
-    def reply(self, request: TrackerRequest) -> Reply:
+    def reply(self, request: TrackerRequest | BoxRequest) -> Reply:
         """Returns what a request finds."""
         if request.run not in self._trackers:
-            ids = Ids()
-            self._trackers[request.run] = MaskTracker(request.settings, ids), ids
+            self._trackers[request.run] = _tracker_of(request)
         tracker, ids = self._trackers[request.run]
         ids.following = request.following
-        masks = self._array(request.masks, np.float32)
-        found = tracker(masks, self._bytes(request.class_map), self._bytes(request.samples), request.times)
-        self._write(request.label_maps, found)
+        if isinstance(request, BoxRequest):
+            assert isinstance(tracker, BoxTracker)
+            found = tracker(request.found, request.times, request.shots)
+        else:
+            assert isinstance(tracker, MaskTracker)
+            masks = self._array(request.masks, np.float32)
+            found = tracker(masks, self._bytes(request.class_map), self._bytes(request.samples), request.times)
+            self._write(request.label_maps, found)
         return Reply(
             instances=tuple(frame.instances for frame in found),
             unknown=tuple(frame.unknown for frame in found),
@@ -60,6 +65,14 @@ class _Trackers:
     def _array(self, place: PlaneLocation, dtype: type[np.generic]) -> NDArray[Any]:
         count = int(np.prod(place.shape))
         return np.frombuffer(self._memory, dtype, count, place.offset).reshape(place.shape)
+
+
+def _tracker_of(request: TrackerRequest | BoxRequest) -> tuple[MaskTracker | BoxTracker, Ids]:
+    """Returns the tracker for a run, and the ids that it takes from."""
+    ids = Ids()
+    if isinstance(request, BoxRequest):
+        return BoxTracker(request.settings, ids), ids
+    return MaskTracker(request.settings, ids), ids
 
 
 def main(link: Connection, memory: mmap.mmap) -> None:

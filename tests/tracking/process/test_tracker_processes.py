@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from segmented import descriptors
 
 from segmentation.errors import SegmentationError
-from segmentation.frames.instances import Instance
+from segmentation.frames.instances import BoxMap, FrameInstances, Instance
+from segmentation.tracking.box_tracker import BoxTracker, BoxTracking
 from segmentation.tracking.mask_tracker import Ids, MaskTracker, MaskTracking
 from segmentation.tracking.process import tracker_processes
 from segmentation.tracking.process.tracker_processes import RemoteTracker, TrackerProcesses
@@ -83,6 +84,34 @@ def test_another_process_finds_the_same(processes: TrackerProcesses) -> None:
     found = remote(processes)
     assert {one.id for instances, _, _ in found for one in instances} > {1, 2}
     assert_same(found, local())
+
+
+def test_boxes_are_followed_there_too(processes: TrackerProcesses) -> None:
+    settings, ids, others = BoxTracking(moving=True, covering=True), Ids(), Ids()
+    here = BoxTracker(settings, others)
+    with processes.box_tracker(settings, ids) as there:
+        for first in range(0, 40, BATCH):
+            numbers = range(first, first + BATCH)
+            found, times, shots = (
+                [boxes(frame) for frame in numbers],
+                [n / RATE for n in numbers],
+                [first // 24] * BATCH,
+            )
+            for one, other in zip(there(found, times, shots), here(found, times, shots), strict=True):
+                assert one.instances == other.instances and np.array_equal(one.label_map, other.label_map)
+            assert next(ids) == next(others), "another step of the run takes one"
+    assert ids.following > 10
+
+
+def boxes(frame: int) -> FrameInstances:
+    """Returns two faces that pass each other, one of them in doubt."""
+    corners = [(2 + frame, 10), (66 - frame, 14)]
+    places = np.array([[left, top, left + 9, top + 12] for left, top in corners], float)
+    instances = tuple(
+        Instance(label="face", score=score, box=tuple(place))
+        for place, score in zip((places / (SIZE[::-1] * 2)).tolist(), (0.9, 0.35), strict=True)
+    )
+    return FrameInstances(instances=instances, first_map=BoxMap(places, SIZE))
 
 
 def test_colors_go_there_too(processes: TrackerProcesses) -> None:

@@ -35,7 +35,7 @@ _BLOCK = 4  # side of the squares of samples that are averaged: what moves a lit
 Luma: TypeAlias = NDArray[np.uint8]  # (h, w), or (N, h, w) of several
 
 
-class _Seen(NamedTuple):
+class _Sampled(NamedTuple):
     """A batch with its frames as small pictures."""
 
     batch: MaskedBatch
@@ -53,14 +53,14 @@ class Shots:
 
     def __call__(self, batches: Iterator[MaskedBatch]) -> Iterator[MaskedBatch]:
         self._transfer.enter()
-        waiting: deque[_Seen] = deque()
+        waiting: deque[_Sampled] = deque()
         before: list[Luma] = []
         last: Luma | None = None
         for batch, levels, ready in _one_behind(map(self._sampled, batches)):
             if ready is not None:
                 ready.synchronize()
             lumas = _lumas(levels)
-            waiting.append(_Seen(batch, list(lumas), _changes(lumas if last is None else np.vstack([last, lumas]))))
+            waiting.append(_Sampled(batch, list(lumas), _changes(lumas if last is None else np.vstack([last, lumas]))))
             last = lumas[-1:]
             while sum(len(one.lumas) for one in waiting) - len(waiting[0].lumas) >= NEAR - 1:
                 numbered, before = self._first_of(waiting, before)
@@ -76,7 +76,7 @@ class Shots:
         levels = self._transfer.rows(self._sampler(batch.frames, _SAMPLES)[0], "host", len(batch), wait=False)
         return batch, np.asarray(levels), None if self._gpu is None else self._gpu.record_event()
 
-    def _first_of(self, waiting: deque[_Seen], before: list[Luma]) -> tuple[MaskedBatch, list[Luma]]:
+    def _first_of(self, waiting: deque[_Sampled], before: list[Luma]) -> tuple[MaskedBatch, list[Luma]]:
         """Takes the first batch out. Returns it with its shots, and its last lumas for the next one."""
         batch, lumas, changes = waiting.popleft()
         line = [*before, *lumas, *(luma for later in waiting for luma in later.lumas)]

@@ -137,7 +137,7 @@ class NativePictures:
 
 
 class _PictureKind:
-    """What pictures of one layout and size share: `pool` has their planes, and the kernel `unpack` writes these."""
+    """The parts that pictures of one layout and size share: `pool` has their planes, and the kernel `unpack` writes these."""
 
     def __init__(self, gpu: Gpu, pix_fmt: str, size: tuple[int, int]) -> None:
         layout = FORMATS[pix_fmt.replace("yuvj", "yuv")]

@@ -120,7 +120,7 @@ class RemoteTracker:
 
 
 class RemoteBoxTracker:
-    """A `BoxTracker` in another process. It knows no colors."""
+    """A `BoxTracker` in another process, without colors."""
 
     def __init__(self, process: _TrackerProcess, run: int, settings: BoxTracking, ids: Ids) -> None:
         self._process, self._run, self._settings, self._ids = process, run, settings, ids

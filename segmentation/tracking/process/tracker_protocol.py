@@ -27,7 +27,7 @@ class TrackerRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoxRequest:
-    """What a network has found in the next frames of a run."""
+    """The instances that a network has found in the next frames of a run."""
 
     run: int
     settings: BoxTracking

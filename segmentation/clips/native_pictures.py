@@ -137,7 +137,7 @@ class NativePictures:
 
 
 class _PictureKind:
-    """The parts that pictures of one layout and size share: `pool` has their planes, and the kernel `unpack` writes these."""
+    """The parts that pictures of one layout and size share: planes of `pool`, and the kernel `unpack` for them."""
 
     def __init__(self, gpu: Gpu, pix_fmt: str, size: tuple[int, int]) -> None:
         layout = FORMATS[pix_fmt.replace("yuvj", "yuv")]

@@ -59,6 +59,16 @@ def has_type(form: str, suffix: str, codec: str) -> bool:
     return codec not in _NOT_IN.get(form, ())
 
 
+_IN_FLV = (5512, 11025, 22050, 44100)  # Hz of PCM: FFmpeg writes other rates, which are read as 5512
+
+
+def has_rate(form: str, codec: str, rate: int) -> bool:
+    """Returns whether a format states this rate of sound, in Hz. FLV has four of PCM, and one of G.711."""
+    if form != "flv" or not codec.startswith("pcm_"):
+        return True
+    return rate == 8000 if codec in ("pcm_mulaw", "pcm_alaw") else rate in _IN_FLV
+
+
 class _Nowhere(io.BytesIO):
     """A file in memory with a name."""
 

@@ -25,7 +25,15 @@ from segmentation.errors import OutputError, ReaderGone, one_line
 from segmentation.frames import VideoInfo
 from segmentation.frames.live_sound import LiveSound
 from segmentation.media.bitstream.sei import CARRIERS
-from segmentation.media.containers import EXACT, LIP_SYNC, codec_for, format_options, has_type, open_for_writing
+from segmentation.media.containers import (
+    EXACT,
+    LIP_SYNC,
+    codec_for,
+    format_options,
+    has_rate,
+    has_type,
+    open_for_writing,
+)
 from segmentation.media.cuts import Cuts
 from segmentation.media.opening.open_input import OPEN_OPTIONS, open_input
 from segmentation.media.output_clock import beginning, shown_at
@@ -282,9 +290,12 @@ class Muxer:
     def _add_shifted(self, stream: AudioStream, semitones: float) -> bool:
         """Adds the counterpart of sound with another pitch, in its codec or the format's. Returns whether it can."""
         own = stream.codec_context.codec.canonical_name
+        form = self.container.format.name
         for codec in dict.fromkeys((own, self.container.default_audio_codec)):
+            if not has_rate(form, codec, stream.rate):
+                continue
             with suppress(av.error.FFmpegError, ValueError):
-                with av.open(self._trial(), "w", format=self.container.format.name) as trial:
+                with av.open(self._trial(), "w", format=form) as trial:
                     PitchShift(stream, codec, semitones, trial)
                     trial.start_encoding()
                 shifted = self._shifted[stream.index] = PitchShift(stream, codec, semitones, self.container)
@@ -488,6 +499,8 @@ def format_holds(format_name: str, stream: Stream, file: io.BytesIO) -> bool:
     """
     if stream.type == "attachment" and format_name != "matroska":
         return False  # WebM would accept it and write nothing
+    if isinstance(stream, AudioStream) and not has_rate(format_name, stream.codec_context.name, stream.rate):
+        return False
     try:
         with av.open(file, "w", format=format_name) as trial:
             copy = trial.add_stream_from_template(stream)

@@ -168,6 +168,18 @@ def test_sound_of_windows_goes_where_it_is_held(
         assert not container.streams.audio
 
 
+@pytest.mark.parametrize(
+    ("codec", "rate", "held"),
+    [("pcm_s16le", 22050, True), ("pcm_s16le", 8000, False), ("pcm_mulaw", 8000, True), ("pcm_mulaw", 16000, False)],
+)
+def test_flv_gets_no_sound_whose_rate_it_does_not_state(codec: str, rate: int, held: bool, tmp_path: Path) -> None:
+    clip = Synthetic(codec="mpeg4", audio=codec, audio_rate=rate).write(tmp_path / "in.avi")
+    done = cli(clip, "-o", tmp_path / "out.flv")
+    assert done.returncode == 0 and (f"(audio {codec}) is left out: .flv files can't hold it" in done.stderr) != held
+    with av.open(str(tmp_path / "out.flv")) as container:
+        assert [stream.rate for stream in container.streams.audio] == [rate] * held
+
+
 @pytest.mark.parametrize("suffix", [".mp4", ".mov", ".mkv", ".avi"])
 def test_sound_whose_channels_have_no_names(suffix: str, tmp_path: Path) -> None:
     """AVI does not name them, and MP4 needs names for PCM, but only when all is done."""

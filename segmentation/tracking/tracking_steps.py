@@ -42,7 +42,10 @@ class Tracking:
         processes: TrackerProcesses | None,
         gpu: Gpu | None,
     ) -> None:
-        """`processes` follow what masks show; without them this thread does. Batches may lie on `gpu`."""
+        """`processes` follow what masks show, and boxes of files; without them this thread does.
+
+        Batches may lie on `gpu`.
+        """
         self._ids, self._processes = ids, processes
         self._transfer, self._info, self._pix_fmt, self._gpu = transfer, info, pix_fmt, gpu
         self._colored = config.tracker == "accurate"

@@ -27,7 +27,7 @@ class TrackerRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoxRequest:
-    """The instances that a network has found in the next frames of a run."""
+    """The next frames of a run, with the things that a network has found."""
 
     run: int
     settings: BoxTracking

@@ -56,6 +56,8 @@ def has_type(form: str, suffix: str, codec: str) -> bool:
     """Returns whether a format has a place for a codec. FFmpeg writes some without one, which nothing can read."""
     if form == "mpegts":
         return codec in _IN_TS or (codec in _IN_M2TS and suffix.lower() in (".m2ts", ".mts"))
+    if form == "yuv4mpegpipe":  # which fails at the first packet of another
+        return codec == "rawvideo"
     return codec not in _NOT_IN.get(form, ())
 
 

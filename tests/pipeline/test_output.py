@@ -157,6 +157,7 @@ def test_full_disk(limit: int, suffix: str, people: Path, tmp_path: Path) -> Non
     ("name", "options", "fragment"),
     [
         ("out", (), "has no suffix; name a file such as out.mp4, or a folder, out/"),
+        ("out.y4m", (), ".y4m files can't hold h264; mp4 and mkv hold it"),
         (".mp4", (), "has no suffix; name a file such as .mp4.mp4, or a folder, .mp4/"),
         ("out.xyz", (), "FFmpeg knows no container for .xyz; name a file such as out.mp4"),
         ("out.txt", (), "FFmpeg knows no container for .txt; name a file such as out.mp4"),

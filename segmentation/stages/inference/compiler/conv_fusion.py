@@ -64,11 +64,20 @@ def convolution_relu(
     if added is None:
         return torch.cudnn_convolution_relu(x, weight, *how)
     shape = result_shape(x, weight, stride, padding, dilation)
-    if torch.broadcast_shapes(added.shape, shape) != shape:
+    if not expands_to(added.shape, shape):
         return torch.relu(torch.conv2d(x, weight, *how) + added)
     # cuDNN reads `added` as if it had the result's shape, and checks nothing.
     whole = added.expand(shape).contiguous(memory_format=torch.channels_last)
     return torch.cudnn_convolution_add_relu(x, weight, whole, 1.0, *how)
+
+
+def expands_to(given: Sequence[int], shape: Sequence[int]) -> bool:
+    """Returns whether a tensor of the shape `given` can be read as if it had `shape`.
+
+    `torch.broadcast_shapes` would import 487 modules for that, SymPy among them: half a second of each start.
+    """
+    ends = zip(reversed(given), reversed(shape), strict=False)
+    return len(given) <= len(shape) and all(one in (1, whole) for one, whole in ends)
 
 
 def result_shape(x: torch.Tensor, weight: torch.Tensor, stride: Pair, padding: Pair, dilation: Pair) -> tuple[int, ...]:

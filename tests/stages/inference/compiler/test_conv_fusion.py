@@ -1,6 +1,8 @@
 """Convolutions that do what follows them: which do, and that the network stays what it was."""
 
 import math
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from segmentation.models.graph.fp16_cache import fp16_graph  # noqa: E402
 from segmentation.models.model import PEOPLE, load_model  # noqa: E402
 from segmentation.models.sample_picture import picture_inputs  # noqa: E402
 from segmentation.stages.inference.compiler import conv_fusion  # noqa: E402
-from segmentation.stages.inference.compiler.conv_fusion import convolution_relu, fuse, result_shape  # noqa: E402
+from segmentation.stages.inference.compiler.conv_fusion import convolution_relu, expands_to, fuse, result_shape  # noqa: E402
 from segmentation.stages.inference.compiler.fx_nodes import CLIPS, CONVOLUTION, SUM  # noqa: E402
 from segmentation.stages.inference.compiler.onnx_to_torch import convert  # noqa: E402
 from segmentation.stages.inference.compiler.pointwise import pointwise, pointwise_into  # noqa: E402
@@ -235,3 +237,27 @@ def test_a_fused_convolution_is_called_as_cudnn_wants_it(added: Any, on_the_host
     expected = torch.conv2d(x, weight, bias, stride=2, padding=1)
     expected = (expected if more is None else expected + more).relu()
     assert torch.equal(convolution_relu(x, weight, bias, (2, 2), (1, 1), (1, 1), 1, more), expected)
+
+
+@pytest.mark.parametrize("given", [(2, 8, 3, 4), (8, 1, 4), (1,), (), (2, 8, 3, 5), (1, 2, 8, 3, 4), (3, 8, 3, 4)])
+@pytest.mark.parametrize("shape", [(2, 8, 3, 4), (2, 1, 3, 4)])
+def test_what_a_sum_is_read_as(given: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    try:
+        torch.empty(given).expand(shape)
+    except RuntimeError:
+        assert not expands_to(given, shape)
+    else:
+        assert expands_to(given, shape)
+
+
+def test_a_sum_needs_no_sympy() -> None:
+    """Its import would be half a second of each start on a GPU."""
+    program = """
+import sys
+import torch
+from segmentation.stages.inference.compiler.conv_fusion import convolution_relu
+x, weight, added = torch.ones(1, 2, 5, 5), torch.ones(2, 2, 1, 1), torch.ones(3, 2, 5, 5)
+assert convolution_relu(x, weight, None, (1, 1), (0, 0), (1, 1), 1, added).shape == added.shape
+assert "sympy" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -31,7 +31,6 @@ def start() -> None:
             if code := show():
                 sys.exit(code)
         begin_processes()
-        begin_libraries()
         from segmentation.cli.main import command
     except (ImportError, MemoryError, OSError) as exc:  # one is missing, or memory or descriptors are used up
         text = " ".join(str(exc).split())
@@ -52,21 +51,6 @@ def begin_processes() -> None:
         from segmentation.system.fork_server import ForkServer
 
         ForkServer.start_early("segmentation.sessions.process_worker" if found[1] else "segmentation.scale.worker")
-
-
-def begin_libraries() -> None:
-    """Begins to load a GPU's libraries, if this process may use one: beside its own imports, and without the GIL."""
-    if not re.search(r"--(?:workers|processes|device|baseline)\b", " ".join(sys.argv)):
-        from segmentation.gpu.early_libraries import begin_loading
-
-        begin = begin_loading()
-        try:  # one library is loaded at a time, and an import that waits for PyTorch's would keep the GIL meanwhile
-            import av  # noqa: F401
-            import cv2  # noqa: F401
-            import numpy  # noqa: F401
-            import onnxruntime  # noqa: F401
-        finally:
-            begin.set()
 
 
 if __name__ == "__main__":

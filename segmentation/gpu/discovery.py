@@ -13,13 +13,13 @@ from itertools import count, takewhile
 from pathlib import Path
 
 from segmentation.errors import BackendError
-from segmentation.gpu.early_libraries import DRIVER
 from segmentation.options.config import Config
 from segmentation.options.devices import allows_cuda
 
 logging.getLogger("PyNvVideoCodec").propagate = False  # each import logs a version; warnings still show
 
 NVCUVID = "libnvcuvid.so.1"  # NVDEC
+DRIVER = "libcuda.so.1"
 TORCH_IS_SLOWER = "without a GPU, PyTorch is slower than ONNX Runtime; --infer torch asks for it"
 _NVML = "libnvidia-ml.so.1"
 _AMD = ("/dev/kfd", "/dev/dxg")  # of its GPUs under Linux, and under Windows' own
@@ -151,6 +151,14 @@ def enter_context(index: int) -> None:
         or cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)  # never released, as in PyTorch
     ):
         cuda.cuCtxSetCurrent(context)
+
+
+def pin_by_threads() -> None:
+    """Lets PyTorch pin memory on several threads; it reads that when it is imported.
+
+    By default one thread pins it, a second for each few gigabytes.
+    """
+    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "pinned_use_cuda_host_register:True,pinned_num_register_threads:8")
 
 
 def require_torch() -> None:

@@ -13,8 +13,7 @@ from segmentation.errors import BackendError, RefusesNetwork
 from segmentation.flow.threads import GpuTurn
 from segmentation.frames import Memory, VideoInfo
 from segmentation.gpu.capture_lock import capture_unsafe
-from segmentation.gpu.discovery import device_index
-from segmentation.gpu.early_libraries import pin_by_threads
+from segmentation.gpu.discovery import device_index, pin_by_threads
 from segmentation.gpu.errors import gpu_errors
 from segmentation.models.model import Model, load_model
 from segmentation.models.secondary import SecondaryNetwork

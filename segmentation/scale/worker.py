@@ -15,7 +15,7 @@ from pathlib import Path
 
 from segmentation.errors import SegmentationError, reported
 from segmentation.frames.source import Source
-from segmentation.gpu.early_libraries import pin_by_threads
+from segmentation.gpu.discovery import pin_by_threads
 from segmentation.models.model import load_model
 from segmentation.options.config import Config
 from segmentation.pipeline.planning.plan import make_plan

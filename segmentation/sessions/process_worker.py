@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 
 from segmentation.errors import reported
 from segmentation.flow.threads import interrupt
-from segmentation.gpu.early_libraries import pin_by_threads
+from segmentation.gpu.discovery import pin_by_threads
 from segmentation.pipeline.request import RunRequest
 from segmentation.pipeline.stream_status import StreamMonitor
 from segmentation.sessions.process_protocol import (

@@ -88,7 +88,7 @@ def test_little_memory_is_one_line() -> None:
     command = [sys.executable, "-m", "segmentation", str(SAMPLE)]
 
     def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (1 << 27, 1 << 27))
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))
 
     done = subprocess.run(command, cwd=ROOT, preexec_fn=limit, capture_output=True, text=True, timeout=TIMEOUT)
     assert done.returncode == 3 and len(done.stderr.splitlines()) == 1

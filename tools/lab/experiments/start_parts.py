@@ -34,7 +34,6 @@ _SHOWN = 0.05  # seconds: marks at least as long are printed
 _LIBRARIES = "numpy av cv2 onnxruntime onnx torch torch._C torch.nn torch._meta_registrations sympy cuda.core cvcuda"
 _PARTS = """
 segmentation.cli.main: main
-segmentation.gpu.early_libraries: _load
 segmentation.gpu.discovery: find_gpu enter_context
 segmentation.gpu.context: Gpu.__init__
 segmentation.gpu.kernels: begin_compiling _compile
@@ -108,8 +107,7 @@ def child(target: Path, begin: float) -> None:
     from segmentation import __main__ as entry
 
     gc.disable()
-    for step in ("begin_processes", "begin_libraries"):  # which older revisions lack
-        getattr(entry, step, int)()
+    entry.begin_processes()
     from segmentation.cli.main import main
 
     gc.freeze()

@@ -8,8 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from segmentation.errors import BackendError, one_line
-from segmentation.gpu.discovery import NVCUVID
-from segmentation.gpu.early_libraries import DRIVER
+from segmentation.gpu.discovery import DRIVER, NVCUVID
 from segmentation.stages.decode.native.build import BUILT
 
 MOST_SETS = 32  # as in decoder.cpp, as are the structures

@@ -23,7 +23,7 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from segmentation.clips.clip_builder import REMEDY, ClipBuilder, ClipInProgress, Sample
-from segmentation.clips.decode import decoded, needed, opened
+from segmentation.clips.decode import decoded, filtered_packets, opened
 from segmentation.clips.index import VideoIndex
 from segmentation.clips.native_pictures import ClipPicture, NativePictures
 from segmentation.clips.open_videos import OpenVideos
@@ -36,8 +36,6 @@ from segmentation.gpu.context import Gpu
 from segmentation.gpu.cuda_calls import Event
 from segmentation.gpu.errors import gpu_errors
 from segmentation.gpu.kernels import Kernels
-from segmentation.media.bitstream.start_codes import PacketFilter
-from segmentation.stages.decode.chunks import needs_earlier_frames
 from segmentation.stages.decode.native.library import library
 from segmentation.stages.decode.nvdec_log import damage_log
 from segmentation.stages.decode.nvdec_session import NvdecSession, Surface, TimesToCome
@@ -206,10 +204,8 @@ def _surfaces(
 
     The session is empty then. Raises `InputError` for a damaged packet.
     """
-    codec = session.format.codec
-    filtered, times = PacketFilter(stream, index.path), TimesToCome(codec)
+    times = TimesToCome(session.format.codec)
     numbered = {int(index.pts[number]): number for number in numbers}
-    keyframes = 0
 
     def named(surfaces: list[Surface]) -> Iterator[tuple[int, Surface]]:
         for surface in surfaces:
@@ -217,14 +213,8 @@ def _surfaces(
             if pts in numbered and not hidden:
                 yield numbered[pts], surface
 
-    for packet in needed(packets, index, numbers, codec):
-        made = filtered(packet)
-        if not made:
-            raise InputError(f"{index.path}: a packet on the way to frame {numbers[-1]} is damaged")
-        for ready in made:
-            keyframes += ready.is_keyframe
-            if keyframes > 1 or not needs_earlier_frames(codec, ready):
-                yield from named(session.decode(times.data(ready)))
+    for packet in filtered_packets(index, numbers, stream, packets):
+        yield from named(session.decode(times.data(packet)))
     yield from named(session.decode(nvc.PacketData()))  # an empty packet empties the session
 
 

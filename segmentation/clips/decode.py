@@ -5,6 +5,7 @@ from __future__ import annotations  # PyAV's types are generic for type checkers
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import av.error
 from av.container import InputContainer
@@ -12,13 +13,17 @@ from av.packet import Packet
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from segmentation.clips.index import FrameIndex
+from segmentation.clips.index import FrameIndex, VideoIndex
 from segmentation.errors import InputError, one_line
+from segmentation.media.bitstream.start_codes import PacketFilter
 from segmentation.media.demux import demuxed
 from segmentation.media.opening.open_input import decoder_options, open_input
-from segmentation.stages.decode.chunks import is_hidden
+from segmentation.stages.decode.chunks import is_hidden, needs_earlier_frames
 from segmentation.stages.masks.saved import intact
 from segmentation.system.access import Access
+
+if TYPE_CHECKING:
+    from segmentation.media.video_packet import ChunkPacket, VideoPacket
 
 
 def decoded(index: FrameIndex, numbers: Sequence[int], *, checksums: bool = False) -> Iterator[tuple[int, VideoFrame]]:
@@ -88,6 +93,21 @@ def needed(
         yield packet
         if not left:
             return
+
+
+def filtered_packets(
+    index: VideoIndex, numbers: Sequence[int], stream: VideoStream, packets: Iterator[VideoPacket]
+) -> Iterator[ChunkPacket]:
+    """Yields what NVDEC needs for the frames of `numbers`. Raises `InputError` for a damaged packet."""
+    codec, filtered, keyframes = index.coding.codec, PacketFilter(stream, index.path), 0
+    for packet in needed(packets, index, numbers, codec):
+        made = filtered(packet)
+        if not made:
+            raise InputError(f"{index.path}: a packet on the way to frame {numbers[-1]} is damaged")
+        for ready in made:
+            keyframes += ready.is_keyframe
+            if keyframes > 1 or not needs_earlier_frames(codec, ready):
+                yield ready
 
 
 @contextmanager

@@ -5,24 +5,22 @@ Pictures that no clip shows stay where NVDEC has decoded them. To get one out ta
 
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
-from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from segmentation.clips.clip_builder import REMEDY
 from segmentation.clips.clip_samples import ClipSampleCache
-from segmentation.clips.decode import needed, opened
+from segmentation.clips.decode import filtered_packets, opened
 from segmentation.clips.index import VideoIndex
 from segmentation.clips.open_videos import OpenVideos
 from segmentation.errors import InputError
 from segmentation.frames import FORMATS
 from segmentation.gpu.context import Gpu, torch_dtype
 from segmentation.gpu.plane_pool import DevicePlanes
-from segmentation.media.bitstream.start_codes import PacketFilter
-from segmentation.stages.decode.chunks import is_hidden, needs_earlier_frames
+from segmentation.stages.decode.chunks import is_hidden
 from segmentation.stages.decode.native import library as native
 from segmentation.stages.decode.native.session import MOST_AT_ONCE, NativeSession, Packets
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
@@ -30,7 +28,7 @@ from segmentation.stages.decode.stream_format import StreamFormat
 from segmentation.stages.frame_kernels import FRAMES
 
 if TYPE_CHECKING:
-    from segmentation.media.video_packet import ChunkPacket, VideoPacket
+    pass
 
 _AT_ONCE = 8  # pictures of a set of planes
 _MOST_KINDS = 4  # layouts and sizes, whose free planes take memory
@@ -88,7 +86,7 @@ class NativePictures:
         codec = index.coding.codec
         wanted = set(index.pts[list(numbers)].tolist())
         with opened(index, numbers[0], self._videos.lent) as (stream, packets):
-            taken = list(_packets(index, numbers, stream, packets))
+            taken = list(filtered_packets(index, numbers, stream, packets))
         hidden = [is_hidden(codec, packet) for packet in taken]
         packed = Packets.of(
             taken,
@@ -171,18 +169,3 @@ class _ClipPlanes:
             for plane, (height, width) in zip(planes, shapes, strict=True)
         )
         return ClipPicture(y, u, v, shapes[0][1], shapes[1][1], 1, 0)
-
-
-def _packets(
-    index: VideoIndex, numbers: Sequence[int], stream: VideoStream, packets: Iterator[VideoPacket]
-) -> Iterator[ChunkPacket]:
-    """Yields what a decoder needs. Raises `InputError` for a damaged packet."""
-    codec, filtered, keyframes = index.coding.codec, PacketFilter(stream, index.path), 0
-    for packet in needed(packets, index, numbers, codec):
-        made = filtered(packet)
-        if not made:
-            raise InputError(f"{index.path}: a packet on the way to frame {numbers[-1]} is damaged")
-        for ready in made:
-            keyframes += ready.is_keyframe
-            if keyframes > 1 or not needs_earlier_frames(codec, ready):
-                yield ready

@@ -31,6 +31,7 @@ CASES: dict[str, dict[str, Any]] = {
     "faces+people": {"anonymize": "faces,people"},
     "people": {"anonymize": "people"},
     "heads": {"anonymize": "heads"},
+    "region": {"region": ("0,0,64,64",)},  # no network and a sharp picture: what the encoder leaves
 }
 
 

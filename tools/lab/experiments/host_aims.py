@@ -130,6 +130,8 @@ def rates(options: argparse.Namespace, names: tuple[str, ...]) -> dict[str, list
     from native_decoder import measured
 
     made = Rates(options)
+    for frames in (LONG, FILE, CLIP):  # before threads that would make the same one at once
+        clip(options, frames)
     for name in names:
         encoder = {"jpeg": "jpeg", "nvenc": "nvenc"}.get(name, name.partition("-")[2] or "null")
         made.many(encoder, CLIP, 4, 4)

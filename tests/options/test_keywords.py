@@ -45,13 +45,15 @@ def test_pictures_and_iterators_take_a_part_of_a_runs_options() -> None:
 def test_a_misspelt_option_is_a_type_error(tmp_path: Path) -> None:
     # Of the package, only the signatures are read: the test takes seconds instead of half a minute.
     read = [f"segmentation/{name}.py" for name in ("options/keywords", "sessions/segment", "sessions/session")]
-    command = [sys.executable, "-m", "mypy", "--follow-imports=skip", f"--cache-dir={tmp_path}", *read]
-    errors = {}
-    for name in ("threshold", "treshold"):
-        path = tmp_path / f"{name}.py"
+    calls = {name: tmp_path / f"{name}.py" for name in ("threshold", "treshold")}
+    for name, path in calls.items():
         path.write_text(CALLS.format(name))
-        done = subprocess.run([*command, str(path)], cwd=ROOT, capture_output=True, text=True)
-        errors[name] = [line for line in done.stdout.splitlines() if re.match(rf"{path}:\d+: error:", line)]
+    command = [sys.executable, "-m", "mypy", "--follow-imports=skip", f"--cache-dir={tmp_path}", *read]
+    done = subprocess.run([*command, *map(str, calls.values())], cwd=ROOT, capture_output=True, text=True)
+    errors = {
+        name: [line for line in done.stdout.splitlines() if re.match(rf"{path}:\d+: error:", line)]
+        for name, path in calls.items()
+    }
     assert not errors["threshold"]
     assert [line.partition("error: ")[2].partition(" for ")[0] for line in errors["treshold"]] == [
         'Unexpected keyword argument "treshold"'

@@ -392,9 +392,10 @@ def test_a_second_signal_leaves_none(long_people: Path, tmp_path: Path) -> None:
 def test_strict_leaves_none(tmp_path: Path) -> None:
     broken = tmp_path / "broken.mp4"
     data = bytearray(SAMPLE.read_bytes())
-    data[len(data) // 3 : len(data) // 2] = bytes(len(data) // 2 - len(data) // 3)
+    data[len(data) // 10 : len(data) // 6] = bytes(len(data) // 6 - len(data) // 10)
     broken.write_bytes(data)
-    failed = cli(broken, "-o", tmp_path / "a.mp4", "--also", f"mask:{tmp_path / 'b.mp4'}", "--strict")
+    options = ["--also", f"mask:{tmp_path / 'b.mp4'}", "--strict", "--max-frames", "40"]
+    failed = cli(broken, "-o", tmp_path / "a.mp4", *options)
     assert failed.returncode == 1 and "damaged" in failed.stderr and names(tmp_path) == {"broken.mp4"}
 
 

@@ -413,6 +413,7 @@ def test_batches_that_are_read_late_are_right(dataset: ClipDataset, own_stream: 
 
 
 @pytest.mark.gpu
+@pytest.mark.whole_card
 def test_memory_stays_level_from_epoch_to_epoch(dataset: ClipDataset) -> None:
     loader = ClipLoader(dataset, 8, outputs=TWO, window=2, device="cuda")
     used, free = [], []

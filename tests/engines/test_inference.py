@@ -104,6 +104,7 @@ def test_recurrent_runs_take_turns_on_one_engine(variant: Variant, tmp_path: Pat
 
 
 @pytest.mark.gpu
+@pytest.mark.whole_card
 def test_steady_state_allocates_nothing(variant: Variant, model: Model, pictures: NDArray[np.float32]) -> None:
     from segmentation.engines.inference import TensorRTInference
 

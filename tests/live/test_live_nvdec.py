@@ -79,6 +79,7 @@ def test_several_streams_share_a_session(camera: RtspServer, segmenter: Segmente
         assert found == sorted(set(found)) and accounted(report) and report.plan["decode"] == "live-nvdec"
 
 
+@pytest.mark.whole_card
 def test_memory_comes_back(camera: RtspServer, segmenter: Segmenter, tmp_path: Path) -> None:
     """Of sessions and planes: later runs of the same kind need no more than the second did."""
     import torch

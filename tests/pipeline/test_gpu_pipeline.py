@@ -457,6 +457,7 @@ def test_damage_is_counted_or_said(corpus: Path, tmp_path: Path) -> None:
         assert "NVDEC" in result.stderr
 
 
+@pytest.mark.whole_card
 def test_memory_is_flat_over_20000_frames(tmp_path: Path) -> None:
     """Graphics memory, CV-CUDA's cache, host memory, file descriptors."""
     import cvcuda

@@ -322,7 +322,8 @@ class Muxer:
         for packet in packets:
             if self._next is not None and packet.dts is not None and packet.time_base:
                 self._copy_until(packet.dts * packet.time_base)
-            if packet.pts is not None and packet.time_base:  # before a keyframe, at which a file may be cut
+            # Before a keyframe, at which a file may be cut.
+            if self._sound is not None and packet.pts is not None and packet.time_base:
                 self._copy_sound(packet.pts * packet.time_base)
             self._mux(packet)
 
@@ -422,21 +423,24 @@ class Muxer:
 
         Most formats refuse equal dts, of sound at least. Raises `OutputError` for a gap that an MP4 can't state.
         """
-        unit, stream = packet.stream.time_base, packet.stream_index
-        if packet.dts is None or not packet.time_base or not unit:
+        unit, base, stream = packet.stream.time_base, packet.time_base, packet.stream_index
+        dts, pts = packet.dts, packet.pts
+        if dts is None or not base or not unit:
             return
-        tick = round(packet.dts * packet.time_base / unit)
+        tick = in_ticks(dts, base, unit)
         last = self._last_ticks.get(stream, tick - 1)
         if tick <= last and (form == "avi" or (packet.stream.type == "audio" and form not in _TOGETHER)):
-            packet.pts = last + 1 if packet.pts is None else max(last + 1, round(packet.pts * packet.time_base / unit))
-            packet.dts, packet.time_base = last + 1, unit
-            tick = last + 1
-        later = 0 if packet.pts is None else packet.pts - packet.dts  # than it is decoded
-        gap = max(tick - last, round(max(later, packet.duration or 0) * packet.time_base / unit))
-        if gap > _LONGEST_MP4 and form in ("mov", "mp4"):
-            hours, at = float(gap * unit / 3600), float(last * unit)
-            text = f"its {_kind(packet.stream)} has a gap of {hours:.1f} h at {at:.1f} s"
-            raise OutputError(f"{self.target}: {text}, longer than {self.target.suffix} files can state; name a .mkv")
+            pts = packet.pts = last + 1 if pts is None else max(last + 1, in_ticks(pts, base, unit))
+            tick = dts = packet.dts = last + 1
+            base = packet.time_base = unit
+        if form in _MP4:
+            later = 0 if pts is None else pts - dts  # than it is decoded
+            gap = max(tick - last, in_ticks(max(later, packet.duration or 0), base, unit))
+            if gap > _LONGEST_MP4:
+                hours, at = float(gap * unit / 3600), float(last * unit)
+                what = f"its {_kind(packet.stream)} has a gap of {hours:.1f} h at {at:.1f} s"
+                suffix = self.target.suffix
+                raise OutputError(f"{self.target}: {what}, longer than {suffix} files can state; name a .mkv")
         self._last_ticks[stream] = tick
 
     @property
@@ -490,6 +494,16 @@ class Muxer:
         if isinstance(exc, BrokenPipeError):
             return ReaderGone(f"{self.target}: its reader has closed it")
         return OutputError(f"{self.target}: cannot be written ({one_line(exc)})")
+
+
+def in_ticks(time: int, base: Fraction, unit: Fraction) -> int:
+    """Returns in ticks of `unit` a time in ticks of `base`, to the nearest one, an even one halfway, as `round` does.
+
+    It makes no fraction, which takes longer than to write the packet.
+    """
+    down = base.denominator * unit.numerator
+    whole, rest = divmod(time * base.numerator * unit.denominator, down)
+    return whole + (2 * rest > down or (2 * rest == down and whole % 2 == 1))
 
 
 def format_holds(format_name: str, stream: Stream, file: io.BytesIO) -> bool:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ class Piece:
     cuts: tuple[int, ...] | None = None  # at which the encoder begins segments; `None`: by their number of frames
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class VideoPlan:
     """The work on one video."""
 
@@ -89,7 +90,7 @@ class VideoPlan:
         """Returns the plan as text."""
         return json.dumps(asdict(self))
 
-    @property
+    @cached_property  # each piece asks for it, and it takes as long as the plan has pieces
     def digest(self) -> str:
         """Returns a digest that no other plan has."""
         return hashlib.sha256(self.as_json().encode()).hexdigest()

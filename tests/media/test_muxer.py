@@ -11,6 +11,7 @@ from program import cli, report
 from videos import Synthetic, packets, same_packets
 
 from segmentation import OutputError, segment
+from segmentation.media.muxer import in_ticks
 
 
 @pytest.mark.slow
@@ -189,3 +190,10 @@ def test_sound_whose_channels_have_no_names(suffix: str, tmp_path: Path) -> None
     segment(clip, tmp_path / f"out{suffix}", mode="baseline")
     sound = [b"".join(packet.data for packet in packets(path, "audio")) for path in (clip, tmp_path / f"out{suffix}")]
     assert sound[0] == sound[1] != b""
+
+
+@pytest.mark.parametrize("base", [Fraction(1, 15360), Fraction(1001, 30000), Fraction(1, 44100)])
+@pytest.mark.parametrize("unit", [Fraction(1, 15360), Fraction(1, 1000), Fraction(1, 90000), Fraction(2, 30720)])
+def test_ticks_are_rounded_as_the_fraction_would_be(base: Fraction, unit: Fraction) -> None:
+    times = [*range(-40, 40), 10**12 + 1, -(10**12) - 1]
+    assert [in_ticks(time, base, unit) for time in times] == [round(time * base / unit) for time in times]

@@ -14,7 +14,7 @@ from typing import Any
 
 from segmentation.errors import BackendError, ConfigError, SegmentationError, reported
 from segmentation.scale.fingerprint import differences
-from segmentation.scale.protocol import Advanced, Done, Ended, Event, Lost, Ready, Task, Unable, WorkerPool
+from segmentation.scale.protocol import Advanced, Begun, Done, Ended, Event, Lost, Ready, Task, Unable, WorkerPool
 from segmentation.scale.queue import Queue
 from segmentation.scale.rates import WorkerRates
 from segmentation.scale.storage import StorageLost
@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 Failed = Callable[[str, str], str | None]  # of the queue: takes worker and reason
 
 _POLL = 0.1  # seconds
+_BEGINNING = 0.5  # seconds from work that is given to its first frame
 _WAIT = 30  # seconds without a ready worker, after which a line says so
 
 
@@ -184,6 +185,8 @@ class Dispatcher:
                 if (video := self._videos.get(name)) is not None:
                     video.partial[worker] = video.partial.get(worker, 0) + frames
                     video.labor.advance(worker, frames)
+            case Begun(worker, name, piece):
+                self._queue.begun(worker, name, piece)
             case Done(worker, name, piece):
                 self._take(event, self._queue.done(worker, name, piece))
             case Ended(worker, name, error, report):
@@ -271,7 +274,7 @@ class Dispatcher:
             self._fail_all(self._failure or BackendError("workers: none is left"))
         self._say_if_none_is_ready()
         for worker in sorted(self._idle):
-            work, shortened = self._queue.next(worker)
+            work, shortened = self._queue.next(worker, self._spare())
             if work is None:
                 continue
             if shortened is not None:
@@ -282,3 +285,12 @@ class Dispatcher:
             for labor in (self._labor, video.labor):
                 labor.begin(worker)
             self._idle.discard(worker)
+
+    def _spare(self) -> dict[str, float]:
+        """Returns how many pieces each worker makes while another one begins."""
+        found = {}
+        for worker, name in self._at.items():
+            video = self._videos.get(name)
+            if video is not None and video.frames:
+                found[worker] = _BEGINNING * self._labor.fps(worker) * len(video.pieces) / video.frames
+        return found

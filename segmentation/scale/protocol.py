@@ -40,6 +40,15 @@ class Advanced:
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """A worker has begun to decode a piece."""
+
+    worker: str
+    video: str
+    piece: int
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """The file of a piece is complete and in its folder."""
 
@@ -66,7 +75,7 @@ class Lost:
     reason: str
 
 
-Event = Ready | Unable | Advanced | Done | Ended | Lost
+Event = Ready | Unable | Advanced | Begun | Done | Ended | Lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

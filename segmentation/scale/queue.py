@@ -6,8 +6,9 @@ This is bookkeeping alone: no process, file or clock is in it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import ceil
 
 ATTEMPTS = 3  # at a piece, after which its video has failed
 WITNESSES = 2  # workers that must have failed at the piece, where there are so many
@@ -21,8 +22,19 @@ class Work:
     begin: int
     end: int
 
-    def __len__(self) -> int:
-        return max(0, self.end - self.begin)  # a worker may be further than it was to go
+
+@dataclass(slots=True)
+class _Given(Work):
+    """The work of a worker. `begin` is its first piece that is not complete."""
+
+    at: int  # the piece that it decodes; those before it are on their way through the encoders
+
+    def to_steal(self, spare: float) -> int:
+        """Returns how many pieces from the end on another worker should take, so that both end together.
+
+        This one makes `spare` pieces while the other begins.
+        """
+        return ceil((self.end - max(self.at, self.begin) - spare - 1) / 2)  # to the nearest
 
 
 @dataclass(slots=True)
@@ -40,7 +52,7 @@ class Queue:
     def __init__(self) -> None:
         self._videos: dict[str, _Video] = {}
         self._waiting: list[Work] = []
-        self._given: dict[str, Work] = {}  # by worker; `begin` is the piece that the worker is at
+        self._given: dict[str, _Given] = {}  # by worker
         self.workers: set[str] = set()  # that are ready, at work or not
         self.redone = 0
 
@@ -65,23 +77,30 @@ class Queue:
         """Returns how many pieces of a video are not complete."""
         return len(self._videos[video].left)
 
-    def next(self, worker: str) -> tuple[Work | None, tuple[str, int] | None]:
+    def next(self, worker: str, spare: Mapping[str, float]) -> tuple[Work | None, tuple[str, int] | None]:
         """Returns the work for an idle worker, if there is any.
 
         If it is stolen, the second item is the worker that it is taken from, and the end that is left to that one.
+        `spare` is how many pieces each worker makes while another one begins, 0 where it is not there.
         """
         self.workers.add(worker)
         self._given.pop(worker, None)
         work, shortened = self._take(worker), None
-        if work is None and (victim := self._longest()) is not None:
+        if work is None and (found := self._to_steal(spare)) is not None:
+            victim, count = found
             theirs = self._given[victim]
-            middle = theirs.end - len(theirs) // 2
-            work = Work(theirs.video, middle, theirs.end)
-            theirs.end = middle
-            shortened = victim, middle
+            work = Work(theirs.video, theirs.end - count, theirs.end)
+            theirs.end -= count
+            shortened = victim, theirs.end
         if work is not None:
-            self._given[worker] = Work(work.video, work.begin, work.end)
+            self._given[worker] = _Given(work.video, work.begin, work.end, at=work.begin)
         return work, shortened
+
+    def begun(self, worker: str, video: str, piece: int) -> None:
+        """Takes note of a piece whose decoding has begun: nobody steals it."""
+        work = self._given.get(worker)
+        if work is not None and work.video == video:
+            work.at = max(work.at, piece)
 
     def done(self, worker: str, video: str, piece: int) -> bool:
         """Takes a complete piece. Returns whether it is the first of its number."""
@@ -136,11 +155,11 @@ class Queue:
                 again.append(number)
         return self._waiting.pop(again[0]) if again else None
 
-    def _longest(self) -> str | None:
-        """Returns the worker with the most pieces behind the one that it is at."""
-        rests = {worker: len(work) for worker, work in self._given.items()}
-        longest = max(rests, key=lambda worker: rests[worker], default=None)
-        return longest if longest is not None and rests[longest] > 1 else None
+    def _to_steal(self, spare: Mapping[str, float]) -> tuple[str, int] | None:
+        """Returns the worker from which most pieces are to be stolen, and how many."""
+        counts = {worker: work.to_steal(spare.get(worker, 0)) for worker, work in self._given.items()}
+        victim = max(counts, key=lambda worker: counts[worker], default=None)
+        return None if victim is None or counts[victim] < 1 else (victim, counts[victim])
 
 
 def _runs(video: str, pieces: set[int]) -> Iterator[Work]:

@@ -9,12 +9,20 @@ from segmentation.scale.plan import Piece, VideoPlan
 class Span:
     """The pieces from `begin` to before `end`. The end may come nearer during the run, but for pieces that are begun.
 
-    `completed` is called with the number of each piece when its file is complete.
+    `begun` is called with the number of each piece when its first frame is decoded, `completed` when its file is
+    complete.
     """
 
-    def __init__(self, plan: VideoPlan, begin: int, end: int, completed: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        plan: VideoPlan,
+        begin: int,
+        end: int,
+        completed: Callable[[int], None],
+        begun: Callable[[int], None] = lambda piece: None,
+    ) -> None:
         self.plan, self.begin, self.end = plan, begin, end
-        self.completed = completed
+        self.completed, self.begun = completed, begun
         self._begins = plan.begins()
 
     @property

@@ -88,13 +88,16 @@ class SpanRun(Run):
 
     def _wanted(self) -> Iterator[FrameBatch]:
         """The batches without frames that nobody needs, divided where pieces begin."""
-        span = self._span
+        span, latest = self._span, self._span.begin - 1
         for batch in within_limit(self._info, self._decoder):
             begin = 0
             if span.last.tail is not None and batch.frames[0].pts >= span.last.tail:
                 return
-            for (_, needed), frames in groupby(batch.frames, lambda f: (span.piece(f.pts), span.needs(f.pts))):
+            for (piece, needed), frames in groupby(batch.frames, lambda f: (span.piece(f.pts), span.needs(f.pts))):
                 end = begin + len(list(frames))
+                if latest < piece < span.end:
+                    latest = piece
+                    span.begun(piece)
                 if needed:
                     yield batch.part(begin, end)
                 begin = end

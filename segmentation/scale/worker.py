@@ -23,7 +23,7 @@ from segmentation.pipeline.report import Report
 from segmentation.pipeline.request import RunRequest
 from segmentation.scale.fingerprint import fingerprint
 from segmentation.scale.piece_folder import PieceFolder
-from segmentation.scale.protocol import Advanced, Done, Ended, Event, PieceTask, Ready, RunTask, Task, Unable
+from segmentation.scale.protocol import Advanced, Begun, Done, Ended, Event, PieceTask, Ready, RunTask, Task, Unable
 from segmentation.scale.span import Span
 from segmentation.scale.span_run import make_span
 from segmentation.scale.storage import SharedStorage
@@ -130,7 +130,13 @@ class Worker:
         stop = self._stop = threading.Event()
         attempt: Callable[[_Counter], Report | None]
         if isinstance(task, PieceTask):
-            span = Span(task.plan, task.begin, task.end, lambda n: self._send(Done(self._name, task.video, n)))
+            span = Span(
+                task.plan,
+                task.begin,
+                task.end,
+                completed=lambda piece: self._send(Done(self._name, task.video, piece)),
+                begun=lambda piece: self._send(Begun(self._name, task.video, piece)),
+            )
             attempt, self._span = partial(self._make, span, task.folder, stop), span
         else:
             attempt, self._span = partial(self._run, task, stop), None

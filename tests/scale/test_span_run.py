@@ -46,13 +46,15 @@ class Maker:
     def make(self, begin: int, end: int, *, shorten: int | None = None) -> list[int]:
         """Makes a span, and returns its pieces. After the first one the span ends at `shorten`."""
         done: list[int] = []
+        self.begun: list[int] = []
 
         def completed(number: int) -> None:
+            assert number in self.begun
             done.append(number)
             if shorten is not None:
                 span.end = shorten
 
-        span = Span(self.plan, begin, end, completed)
+        span = Span(self.plan, begin, end, completed, self.begun.append)
         self.session.make(span, self.pieces, {}, stop=threading.Event())
         return done
 
@@ -69,7 +71,7 @@ class Maker:
 def divided(source: Path, folder: Path, division: Division, **options: Any) -> Made:
     maker = Maker(source, folder, **options)
     for begin, end in division:
-        assert maker.make(begin, end) == list(range(begin, end))
+        assert maker.make(begin, end) == maker.begun == list(range(begin, end))
     return maker.join()
 
 

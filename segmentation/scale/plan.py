@@ -25,7 +25,7 @@ from segmentation.frames import VideoInfo
 from segmentation.frames.source import is_url
 from segmentation.media.cuts import Cuts
 from segmentation.options.config import OPTIONS, Config
-from segmentation.stages.decode.packet_index import by_packets
+from segmentation.stages.decode.packet_index import frames_and_keys
 from segmentation.stages.decode.timestamps import Timeline
 from segmentation.stages.masks.smoothing import REACH
 
@@ -124,10 +124,10 @@ def plan_video(info: VideoInfo, target: Path, config: Config, *, recurrent: bool
     reason = _why_whole(info, config, recurrent=recurrent)
     if reason or (info.end is not None and info.end - info.start < 2 * SHORTEST):
         return replace(plan, uncut=reason)
-    found = by_packets(info)
+    found = frames_and_keys(info)
     if found is None:
         return replace(plan, uncut="its packets don't tell the times of all frames for certain")
-    times, keys = found.pts, found.keys
+    times, keys = found
     first, last = _stretch(times, info, config)
     if last - first < 2:
         return plan
@@ -139,7 +139,7 @@ def cut(
 ) -> Iterator[Piece]:
     """Yields the pieces of the frames `wanted`, of all that there are.
 
-    `times` and `keys` are those of `by_packets`, and `segment` is the number of frames of a segment.
+    `times` and `keys` are those of `frames_and_keys`, and `segment` is the number of frames of a segment.
     """
     begins = np.flatnonzero(np.diff(keys, prepend=keys[0] - 1))  # frames at which a group of pictures begins
     frames = [wanted.start, *_boundaries(times, begins, time_base, wanted), wanted.stop]

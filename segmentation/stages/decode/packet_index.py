@@ -7,10 +7,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from segmentation.errors import BackendError
 from segmentation.frames import VideoInfo
 from segmentation.media.bitstream.references import Reference, reference
 from segmentation.media.source_packets import SourcePackets
-from segmentation.stages.decode.chunks import StreamChanges, exact_keyframe, is_hidden, read
+from segmentation.stages.decode.chunks import StreamChanges, decodable, exact_keyframe, is_hidden, read
+from segmentation.stages.decode.native.build import BUILT
+from segmentation.stages.decode.native.library import library
+from segmentation.stages.decode.native.samples import SampleReader
 
 # Codecs with one packet for each frame, whose keyframes are known to be exact.
 _BY_PACKETS = ("h264", "hevc", "vp8", "vp9", "libdav1d", "mjpeg", "png", "ffv1", "prores")
@@ -61,12 +65,56 @@ def by_packets(info: VideoInfo) -> PacketTimes | None:
     shown.sort(key=lambda packet: packet.pts)
     times = np.array([packet.pts for packet in shown], np.int64)
     begins = np.array([key.pts for key in keys], np.int64)
-    if (np.diff(times) <= 0).any() or (np.diff(begins) <= 0).any() or times[0] < begins[0]:
+    latest = _latest(times, begins)
+    if latest is None:
         return None
-    latest = np.searchsorted(begins, times, side="right") - 1
     # Containers without dts, such as Matroska, find their keyframes by the pts. FFmpeg makes dts up for some packets.
     by_dts = [key.dts for key in keys if key.dts is not None]
     places = np.array(by_dts, np.int64) if len(by_dts) == len(keys) else begins
     highest = max(packet.reference.layer for packet in shown)
     spare = np.array([packet.reference == (False, highest) for packet in shown])
     return PacketTimes(times, begins[latest], places[latest], spare)
+
+
+def frames_and_keys(info: VideoInfo) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Returns `pts` and `keys` as `by_packets` does, in a fifth of the time where the native library reads the file."""
+    found = _by_table(info)
+    if found is None and (times := by_packets(info)) is not None:
+        found = times.pts, times.keys
+    return found
+
+
+def _by_table(info: VideoInfo) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Returns what `frames_and_keys` does, by an MP4's sample table; `None` where FFmpeg has to read the file."""
+    if info.gradual or info.layered or not BUILT.exists():
+        return None
+    times: list[int] = []
+    begins: list[int] = []
+    faults: list[None] = []
+    exact = exact_keyframe(info.codec)
+
+    def fault() -> None:
+        faults.append(None)
+
+    try:
+        reader = SampleReader.of(info, library())
+        if reader is None:
+            return None
+        for packet in decodable(info, reader.read(fault, fault), lambda data: None):
+            if packet.pts is None or packet.is_keyframe != exact(packet):  # FFmpeg looks into the pictures for these
+                return None
+            times.append(packet.pts)
+            if packet.is_keyframe:
+                begins.append(packet.pts)
+    except (BackendError, StreamChanges):
+        return None
+    shown, keys = np.sort(np.array(times, np.int64)), np.array(begins, np.int64)
+    latest = None if faults or not begins else _latest(shown, keys)
+    return None if latest is None else (shown, keys[latest])
+
+
+def _latest(times: NDArray[np.int64], begins: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """Returns the number of the keyframe for each frame; `None` where times do not rise or no keyframe is first."""
+    if (np.diff(times) <= 0).any() or (np.diff(begins) <= 0).any() or times[0] < begins[0]:
+        return None
+    return np.searchsorted(begins, times, side="right") - 1

@@ -20,8 +20,10 @@ from segmentation.media.bitstream.headers import units
 from segmentation.media.mp4_samples import mp4_samples
 from segmentation.media.opening.probe import probe
 from segmentation.media.video_packet import ChunkPacket, head
+from segmentation.stages.decode import packet_index
 from segmentation.stages.decode.chunks import decodable, exact_keyframe, read, unit_kinds
 from segmentation.stages.decode.native.samples import SampleReader
+from segmentation.stages.decode.packet_index import by_packets, frames_and_keys
 
 MP4S = [variant for variant in VARIANTS if variant.name.endswith((".mp4", ".mov"))]
 # Parts of the names of those that FFmpeg reads.
@@ -63,7 +65,23 @@ def compare(path: Path, *, marked: bool = True) -> bool:
     assert all(bytes(packet).startswith(head(packet)) for packet in ours)
     for called, by_ffmpeg in (ended, lost):
         assert called.call_count == by_ffmpeg.call_count
+    whole, planned = by_packets(info), frames_and_keys(info)
+    assert (whole is None) == (planned is None)
+    if whole is not None and planned is not None:
+        assert (planned[0].tolist(), planned[1].tolist()) == (whole.pts.tolist(), whole.keys.tolist())
     return True
+
+
+@pytest.fixture(autouse=True)
+def library_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packet_index, "library", stand_in)
+    monkeypatch.setattr(packet_index, "BUILT", Path(__file__))
+
+
+def test_the_frames_for_a_plan_are_read_by_the_table(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packet_index, "by_packets", Mock(side_effect=AssertionError))
+    found = frames_and_keys(probe(str(clip)))
+    assert found is not None and len(found[0]) == 40 and len(set(found[1].tolist())) == 5
 
 
 @pytest.mark.parametrize("variant", MP4S, ids=[variant.name for variant in MP4S])

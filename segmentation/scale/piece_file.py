@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
+from itertools import accumulate, pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -79,18 +81,23 @@ class PieceWriter:
 
     def add(self, data: bytes | memoryview) -> Place:
         """Appends a blob."""
+        return self.add_all([data])[0]
+
+    def add_all(self, blobs: Sequence[bytes | memoryview]) -> list[Place]:
+        """Appends blobs by one call each of file and checksum, which give up the GIL and wait for it again."""
+        data = b"".join(blobs)
         try:
             self._file.write(data)
         except OSError as exc:
             raise self._error(exc) from exc
         self._digest.update(data)
-        place = self._length, len(data)
-        self._length += len(data)
-        return place
+        ends = list(accumulate(map(len, blobs), initial=self._length))
+        self._length = ends[-1]
+        return [(begin, end - begin) for begin, end in pairwise(ends)]
 
     def commit(self) -> Path:
         """Completes the file."""
-        index = json.dumps(asdict(self.index)).encode()
+        index = json.dumps(self.index, default=_as_dict).encode()
         self.add(index)
         self.add(len(index).to_bytes(_LENGTH, "little"))
         try:
@@ -110,6 +117,11 @@ class PieceWriter:
         return OutputError(f"{self._target}: cannot be written ({one_line(exc)})")
 
 
+def _as_dict(index: PieceIndex | CodedStream) -> dict[str, object]:
+    """Returns the fields without a copy of their rows, which `asdict` would make."""
+    return {one.name: getattr(index, one.name) for one in fields(index)}
+
+
 class DamagedPiece(OutputError):
     """The file of a piece is damaged."""
 
@@ -125,7 +137,7 @@ class PieceFile:
         self.path = path
         with ExitStack() as opening:
             try:
-                self._file = opening.enter_context(path.open("rb"))
+                self._file = opening.enter_context(path.open("rb", _BLOCK))
                 self._check()
                 self.index = self._read_index()
                 if (self.index.work, self.index.number) != (work, number):

@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable, Iterable
 from fractions import Fraction
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import av
@@ -88,12 +89,13 @@ class PieceSink(Sink):
 
     def add(self, output: int, packets: Packets) -> None:
         """Takes packets of an output."""
-        for packet in packets:
-            pts = pts_of(packet)
-            piece = self._writer(self._span.piece(pts))
-            place = piece.add(memoryview(packet))
-            row = (*place, pts, packet.duration or 0, bool(packet.is_keyframe))
-            piece.index.outputs[output].packets.append(row)
+        for number, group in groupby(packets, lambda packet: self._span.piece(pts_of(packet))):
+            piece, own = self._writer(number), list(group)
+            places = piece.add_all([memoryview(packet) for packet in own])
+            piece.index.outputs[output].packets += [
+                (*place, pts_of(packet), packet.duration or 0, bool(packet.is_keyframe))
+                for place, packet in zip(places, own, strict=True)
+            ]
 
     def write(self, batch: FinishedBatch) -> None:
         """Takes the frames of a batch, which all belong to one piece."""

@@ -2,6 +2,7 @@
 
 import io
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
 import av
@@ -84,9 +85,15 @@ def open_for_writing(address: str, name: str, options: dict[str, str]) -> Output
 
     Raises `ValueError` where FFmpeg has no such format, and `OSError`.
     """
-    with av.open(_Nowhere(name), "w") as trial:
-        form = trial.format.name
-    return av.open(address, "w", format=form, container_options=options)
+    return av.open(address, "w", format=_format_of(Path(name).suffix), container_options=options)
+
+
+@cache
+def _format_of(suffix: str) -> str:
+    """Returns the name of the format that FFmpeg takes for a suffix. Raises `ValueError` where there is none."""
+    with av.open(_Nowhere(f"name{suffix}"), "w") as trial:
+        form: str = trial.format.name
+    return form
 
 
 def codec_for(target: Target, config: Config) -> str:

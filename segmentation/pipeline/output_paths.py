@@ -156,6 +156,14 @@ def written_files(target: Target | None, config: Config) -> list[tuple[str, Path
     return named
 
 
+def _status(path: str | Path) -> os.stat_result | None:
+    """Returns the status of what a name leads to; `None` where it leads nowhere."""
+    try:
+        return os.stat(path)
+    except (OSError, ValueError):  # as `os.path.exists` has it
+        return None
+
+
 def check_names(source: Source, target: Target | None, config: Config) -> None:
     """Raises `ConfigError` if two of the files to be written are one, or one of them is read."""
     reads = [(None if source.stream else source.text, "the input itself"), (config.masks, "what --masks reads")]
@@ -166,8 +174,11 @@ def check_names(source: Source, target: Target | None, config: Config) -> None:
     for option, path in written_files(target, config):
         if is_device(path):
             raise ConfigError(f"{option} {path}: is a video device, which -o alone can name")
+        there = _status(path)
         for read, what in reads:
-            if read is not None and os.path.exists(path) and os.path.exists(read) and os.path.samefile(path, read):
+            if read is None or there is None or (found := _status(read)) is None:
+                continue
+            if os.path.samestat(there, found):
                 raise ConfigError(f"{option} {path}: is {what}; name another file")
         try:
             own = path.resolve()

@@ -10,6 +10,7 @@ import errno
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,7 +25,13 @@ _ATTEMPTS = 100  # at a temporary name; another process takes it for a leftover 
 
 _NONE = -1  # no descriptor: the system refuses it
 
+# Seconds for which the names in a folder are remembered: each name that is read gives up the GIL, for which other
+# threads wait, and short runs that follow each other write into one folder.
+_LISTED_FOR = 10.0
+_MOST_LISTED = 64  # folders
+
 _pending: WeakSet[PendingFile] = WeakSet()
+_listed: dict[Path, tuple[float, tuple[str, ...]]] = {}  # by folder: when it was read, and the temporary names there
 
 
 class PendingFile:
@@ -79,10 +86,12 @@ class PendingFile:
             return
         except OSError as exc:  # such as a name that is too long, which the temporary one would hide
             raise OutputError(f"{target}: cannot be written ({one_line(exc)})") from exc
-        if target.is_dir():
-            raise OutputError(f"{target}: is a folder; name a file")
-        if os.path.exists(target) and not target.is_file():  # a device or a pipe would become a file
-            raise OutputError(f"{target}: is no regular file; name another")
+        with suppress(FileNotFoundError):  # a link that leads nowhere
+            mode = target.stat().st_mode if stat.S_ISLNK(there.st_mode) else there.st_mode
+            if stat.S_ISDIR(mode):
+                raise OutputError(f"{target}: is a folder; name a file")
+            if not stat.S_ISREG(mode):  # a device or a pipe would become a file
+                raise OutputError(f"{target}: is no regular file; name another")
         if not self.overwrite:
             raise OutputError(
                 f"{target}: exists already; use -y (overwrite=True) to replace it, or {option} to name another"
@@ -100,12 +109,12 @@ class PendingFile:
             there = self.place.stat()
             self._replaced = there if stat.S_ISREG(there.st_mode) else None  # a folder, since it was tested
         for _ in range(_ATTEMPTS):
-            self.path = self._temporary()
             self._descriptor = self._make()
             if self._keep():
                 break
             self.discard()
             self._close()
+            self.path = self._temporary()
         else:
             raise OSError(errno.EAGAIN, "others lock its temporary file")
         with suppress(OSError):  # a folder that can't be read has no leftovers that can be removed
@@ -202,11 +211,13 @@ class PendingFile:
         """Removes all that a left temporary file of this kind has beside it. Raises `OSError`."""
 
     def remove_leftovers(self, owner: int) -> None:
-        """Removes temporary files of killed processes, of this target and this user. Raises `OSError`."""
+        """Removes temporary files of killed processes, of this target and this user, see `_temporaries`.
+
+        Raises `OSError`.
+        """
         leftover = re.compile(rf"{re.escape(self._beginning())}[0-9a-f]{{8}}\.part{re.escape(self.place.suffix)}")
-        for name in os.listdir(self.path.parent):
-            path = self.path.with_name(name)
-            if leftover.fullmatch(name) and path != self.path:
+        for name in _temporaries(self.path.parent):
+            if leftover.fullmatch(name) and (path := self.path.with_name(name)) != self.path:
                 with suppress(OSError):  # another process was faster
                     if path.lstat().st_uid == owner:
                         self._remove_leftover(path)
@@ -243,8 +254,22 @@ def discard_all() -> None:
 
 def remove_leftovers(target: Path) -> None:
     """Removes the temporary files of `target` that killed processes of this user have left."""
+    pending = PendingFile(target, overwrite=True)
+    _listed.pop(pending.path.parent, None)  # one has just been left
     with suppress(OSError):  # in a folder that can't be read or written there is nothing to remove
-        PendingFile(target, overwrite=True).remove_leftovers(os.geteuid())
+        pending.remove_leftovers(os.geteuid())
+
+
+def _temporaries(folder: Path) -> tuple[str, ...]:
+    """Returns names in a folder as temporary files have them, of `_LISTED_FOR` ago at most. Raises `OSError`."""
+    now = time.monotonic()
+    since, names = _listed.get(folder, (-_LISTED_FOR, ()))
+    if now - since >= _LISTED_FOR:
+        if len(_listed) >= _MOST_LISTED:
+            _listed.clear()
+        names = tuple(name for name in os.listdir(folder) if ".part" in name)
+        _listed[folder] = now, names
+    return names
 
 
 def write_atomically(target: Path, data: bytes) -> None:

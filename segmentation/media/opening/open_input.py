@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import stat
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -182,22 +183,29 @@ def analysis_options(access: Access) -> dict[str, str]:
 
 def _limits(kinds: set[str]) -> dict[str, str]:
     """Returns FFmpeg's options with which a file opens itself alone, unless it is a playlist of one of these kinds."""
-    refused = _SCRIPTS.union(*(formats for kind, formats in _PLAYLISTS.items() if kind not in kinds))
     return {
-        "format_whitelist": ",".join(sorted(av.formats_available - refused)),
+        "format_whitelist": _whitelist(frozenset(kinds)),
         "pattern_type": "none",  # a percent sign in a picture's name stands for itself
         "http_persistent": "0",  # FFmpeg's HLS would take the connections for its own, and abort
     }
 
 
+@cache
+def _whitelist(kinds: frozenset[str]) -> str:
+    """Returns the formats that are read, with commas between them: all but scripts and other playlists."""
+    refused = _SCRIPTS.union(*(formats for kind, formats in _PLAYLISTS.items() if kind not in kinds))
+    return ",".join(sorted(av.formats_available - refused))
+
+
 def _beginning(path: str) -> bytes:
     """Returns the first bytes of a file. Raises `InputError` for what can't be a video."""
-    if stat.S_ISDIR(os.stat(path).st_mode):
+    mode = os.stat(path).st_mode
+    if stat.S_ISDIR(mode):
         what = "give its files one by one, or the folder to the command line"
         raise InputError(f"{path}: is a folder, not a video; {what}")
-    if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for its writer
+    if not stat.S_ISREG(mode):  # opening a pipe would wait for its writer
         raise InputError(f"{path}: is a pipe or a device; copy its content to a file, and name that")
-    with Path(path).open("rb") as file:
+    with open(path, "rb", buffering=0) as file:  # each call of the system gives up the GIL, and a buffer takes four
         beginning = file.read(BEGINNING)
     if not beginning:
         raise InputError(f"{path}: the file is empty")

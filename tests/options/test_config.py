@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from segmentation import Config, ConfigError, Effect
+from segmentation.options.config import with_batch_size
 from segmentation.options.times import seconds
 
 
@@ -253,3 +254,10 @@ def test_times(text: str, value: float) -> None:
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(ConfigError, match="time"):
         seconds(text)
+
+
+def test_options_with_another_batch_size_are_else_the_same() -> None:
+    config = Config(effect="pixelate:9@face", smooth=0.25, batch_size=8)
+    changed = with_batch_size(config, 3)
+    assert changed == replace(config, batch_size=3) and changed.effects == config.effects and config.batch_size == 8
+    assert with_batch_size(config, 8) is config

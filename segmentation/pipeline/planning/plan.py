@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -56,6 +57,8 @@ from segmentation.stages.preprocess import Preprocessor
 from segmentation.system.imports import loaded
 
 log = logging.getLogger(__name__)
+
+_planned: set[str] = set()  # modes by which a plan has been made, so that libraries are imported
 
 S = TypeVar("S", bound=Stage)
 
@@ -170,17 +173,20 @@ def make_plan(
     """
     mode = _mode(config)
     saved = config.masks is not None
+    encode: Callable[[], Choice[Encoder]] = partial(_choose, "encode", candidates("encode", mode), config, info)
     with ThreadPoolExecutor(1) as pool:
-        if mode != "baseline":  # while libraries are imported
-            pool.submit(_enter_context, config)
-        encode = pool.submit(_choose, "encode", candidates("encode", mode), config, info) if config.video else None
+        if mode not in _planned:  # beside the imports of libraries; later runs would only wait for the thread
+            if mode != "baseline":
+                pool.submit(_enter_context, config)
+            if config.video:
+                encode = pool.submit(encode).result
         infer = None if saved else _choose("infer", candidates("infer", mode), config, info, model)
         if infer is not None and begin is not None:
             begin(infer.implementation)
         decode = _choose("decode", candidates("decode", mode), config, info)
         preprocess = None if saved else _choose("preprocess", candidates("preprocess", mode), config, info, model)
         postprocess = _choose("postprocess", candidates("postprocess", mode), config, info) if config.video else None
-        chosen = None if encode is None else encode.result()
+        chosen = encode() if config.video else None
         plan = Plan(
             decode=decode,
             preprocess=preprocess,
@@ -192,6 +198,7 @@ def make_plan(
         live = info is not None and info.live is not None
         memory = "host" if infer is None else infer.memory
         plan = replace(plan, steps=planned_steps(config, model, memory, secondary, plan.frame_memory, live=live))
+    _planned.add(mode)
     if info is not None and chosen is None:
         plan = with_own_format(plan, config, info)
     elif info is not None and chosen is not None and target is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ log = logging.getLogger(__name__)
 
 MASKS = "masks"
 _AHEAD = 3  # batches, at least, unless the program says otherwise
+# Part of the time between two batches, and seconds at most, for which a loader that is ahead of the program rests when
+# one has been taken: the program then queues its work, and threads that begin at once would take the GIL from it.
+_REST, _LONGEST_REST = 0.25, 0.02
 
 
 class Batch(dict[str, Array]):
@@ -156,7 +160,8 @@ class ClipLoader:
             samples = _Samples(self, epoch, pool, runs, [clip for batch in batches[begin:] for clip in batch])
             samples.begin((1 + ahead) * size)
 
-            def made(number: int) -> Batch | None:
+            def made(number: int, rest: float) -> Batch | None:
+                time.sleep(rest)
                 with self._maker.working():
                     batch = self._batch(batches[number], samples)
                 # Not before: then all threads would want the GIL while the program, which has just taken the batch
@@ -165,15 +170,20 @@ class ClipLoader:
                 return batch
 
             try:
-                following = joining.submit(made, begin)
+                following = joining.submit(made, begin, 0.0)
+                yielded = time.perf_counter()
                 for number in range(begin, len(batches)):
+                    between = time.perf_counter() - yielded
+                    rest = min(_REST * between, _LONGEST_REST) if following.done() and samples.are_made else 0.0
                     batch = following.result()
-                    if number + 1 < len(batches):
-                        following = joining.submit(made, number + 1)
-                    self._place = _Place(epoch, number + 1)
                     if batch is not None:
                         for name, array in batch.items():
                             batch[name] = self._maker.handed_over(array)
+                    if number + 1 < len(batches):
+                        following = joining.submit(made, number + 1, rest)
+                    self._place = _Place(epoch, number + 1)
+                    if batch is not None:
+                        yielded = time.perf_counter()
                         yield batch
             finally:
                 pool.shutdown(cancel_futures=True)  # `made` then ends too
@@ -300,6 +310,11 @@ class _Samples:
         self._run = {clip: tuple(one for one in run if one in wanted) for run in runs for clip in run}
         self._begun = 0
         self._decoding: dict[int, Future[dict[int, Sample | InputError]]] = {}  # by clip
+
+    @property
+    def are_made(self) -> bool:
+        """Whether no thread decodes: all clips that have been begun are there."""
+        return all(future.done() for future in self._decoding.values())
 
     def begin(self, count: int) -> None:
         """Begins to decode the first `count` clips, unless that has begun, and all of their runs.

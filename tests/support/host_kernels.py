@@ -172,7 +172,7 @@ class HostGpu:
         return PinnedPool(self)  # type: ignore[arg-type]
 
     def empty_planes(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
-        return tuple(torch.zeros(shape, dtype=dtype) for shape in shapes)
+        return tuple(self.empty(shape, dtype) for shape in shapes)
 
     def plane_pool(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype, reader: Any = None) -> PlanePool:
         return PlanePool(self, shapes, dtype, reader)  # type: ignore[arg-type]

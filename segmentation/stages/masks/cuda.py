@@ -3,7 +3,8 @@
 The formulas are in `smoothing.py`, `refinement.py` and `color_edge.py`.
 
 A batch takes nine launches, whatever its size, and four more where edges are drawn by color. Intermediate results go to
-the same buffers each time, because a request for memory takes the host longer than queueing a kernel.
+the same buffers each time, because a request for memory takes the host longer than queueing a kernel. Runs that follow
+each other have them from pools.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from segmentation.frames import FORMATS, FrameBatch, VideoInfo
 from segmentation.gpu.kernels import THREADS
+from segmentation.gpu.plane_pool import DevicePlanes
 from segmentation.models.model import Model
 from segmentation.options.config import Config
 from segmentation.stages.masks import refinement, smoothing
@@ -31,10 +33,11 @@ if TYPE_CHECKING:  # the tests run these classes on machines that lack the libra
 
 @dataclass(frozen=True, slots=True)
 class _SmoothingBuffers:
-    """Float32 tensors for masks of one size, and that size."""
+    """Float32 tensors for masks of one size, in `planes`, and that size."""
 
     size: tuple[int, int]  # (height, width)
     blocks: tuple[int, int]  # columns and rows of blocks that cover a mask
+    planes: DevicePlanes
     records: torch.Tensor  # (held, ...): see `Records` of masks.cu
     changes: torch.Tensor  # (pairs, rows, columns)
     sums: torch.Tensor  # (pairs, THREADS_Y, columns)
@@ -61,10 +64,12 @@ class CudaSmoothing(smoothing.SmoothingBackend[smoothing.CudaHistory]):
             self._buffers = self._make_buffers((masks.shape[1], masks.shape[2]))
         buffers = self._buffers
         height, width = buffers.size
-        with torch.cuda.stream(self._gpu.stream):
-            if self._picture is not None:  # masks don't cover the border
-                tensor = tensor[:, :, *self._picture.pixels].contiguous()
-            given = tensor.float()
+        given = tensor
+        if self._picture is not None or tensor.dtype is not torch.float32:
+            with torch.cuda.stream(self._gpu.stream):
+                if self._picture is not None:  # masks don't cover the border
+                    tensor = tensor[:, :, *self._picture.pixels].contiguous()
+                given = tensor.float()
         given_size = (tensor.shape[3], tensor.shape[2])
         records = (buffers.records, self._held, width, height)
         self._kernels(
@@ -99,14 +104,19 @@ class CudaSmoothing(smoothing.SmoothingBackend[smoothing.CudaHistory]):
         record = height * width + -(-height // 2) * -(-width // 2) + columns * rows
         pairs = 2 * smoothing.REACH * self._count
         shapes = ((self._held, record), (pairs, rows, columns), (pairs, THREADS[1], columns), (pairs, rows, columns))
-        return _SmoothingBuffers(size, (columns, rows), *(self._gpu.empty(shape, torch.float32) for shape in shapes))
+        planes = self._gpu.plane_pool(shapes, torch.float32).take()
+        return _SmoothingBuffers(size, (columns, rows), planes, *planes)
 
 
 @dataclass(frozen=True, slots=True)
 class _RefinementBuffers:
-    """Float32 tensors for N masks of one size (h, w) and N refined masks (H, W), and the tables of `shrinking`."""
+    """Float32 tensors for N masks of one size (h, w) and N refined masks (H, W), and the tables of `shrinking`.
+
+    All but the tables are in `planes`.
+    """
 
     tables: list[tuple[torch.Tensor, torch.Tensor]]  # across and down, for each plane that is read
+    planes: DevicePlanes
     guides: Sequence[torch.Tensor]  # (N, H, W) each, of the planes that are read
     sides: torch.Tensor  # (N, H, W)
     refined: torch.Tensor  # (N, H, W)
@@ -175,11 +185,11 @@ class CudaRefiner:
             across, down = shrinking(shape, stored)
             across[:, 1:] /= self._peak
             tables.append((self._gpu.constant(across), self._gpu.constant(down)))
-        layers = [(len(tables), count, height, width), *[(count, height, width)] * 3]
+        layers: list[tuple[int, ...]] = [(count, height, width)] * (len(tables) + 3)
         layers += [(n, count, rows, columns) for n in (1, 3, 2)]
         shapes = (*layers, (2, count, THREADS[1], columns), (count,))
-        guides, *others = (self._gpu.empty(shape, torch.float32) for shape in shapes)
-        return _RefinementBuffers(tables, guides.unbind(), *others)  # a view for each launch would give up the GIL
+        planes = self._gpu.plane_pool(shapes, torch.float32).take()
+        return _RefinementBuffers(tables, planes, planes[: len(tables)], *planes[len(tables) :])
 
 
 class CudaQuantizer:

@@ -184,7 +184,7 @@ class _Blur:
         (width, height), sigma = blur_scale(owner._size, strength)
         self._size = (width, height)
         self._gaussian = _shared_gaussian(owner._gpu, (count, height, width, 4), sigma)
-        self._small = tuple(owner._gpu.empty((count, height, width), owner._dtype) for _ in range(3))
+        self._small = owner._gpu.plane_pool([(count, height, width)] * 3, owner._dtype).take()
 
     def __call__(self, owner: CvCudaPostprocessor, batch: FrameBatch, mask: Mask) -> Background:
         size = (*self._size, len(batch))
@@ -201,7 +201,7 @@ class _Blocks:
         self._side = block_side(owner._size, owner._effect.block)
         width, height = (-(-pixels // self._side) for pixels in owner._size)
         self._size = (width, height)
-        self._small = tuple(owner._gpu.empty((count, height, width), owner._dtype) for _ in range(3))
+        self._small = owner._gpu.plane_pool([(count, height, width)] * 3, owner._dtype).take()
 
     def __call__(self, owner: CvCudaPostprocessor, batch: FrameBatch, mask: Mask) -> Background:
         width, height = self._size

@@ -36,10 +36,13 @@ class CudaPreprocessor(Preprocessor):
         tables = [*shrinking((info.height, info.width), self._size), *shrinking(chroma, self._size)]
         self._tables = list(map(gpu.constant, tables))
         self._color = gpu.constant(to_input(info, layout.bits, model))
-        with torch.cuda.stream(gpu.stream):
-            shape = (config.batch_size or 1, 3, model.height, model.width)
-            gray = self._color[12:15] * GRAY + self._color[15:18]
-            self._tensor = gray[:, None, None].expand(shape).contiguous()  # no call writes to the border
+        shape = (config.batch_size or 1, 3, model.height, model.width)
+        self._planes = gpu.plane_pool([shape], torch.float32).take()  # held for `_tensor`
+        (self._tensor,) = self._planes
+        if model.picture is not None:  # no call writes to the border
+            with torch.cuda.stream(gpu.stream):
+                gray = self._color[12:15] * GRAY + self._color[15:18]
+                self._tensor.copy_(gray[:, None, None].expand(shape))
         self._half = model.dtype is np.float16
 
     @staticmethod
@@ -60,8 +63,10 @@ class CudaPreprocessor(Preprocessor):
             *self._size,
             self._color,
         )
+        if not self._half:
+            return self._tensor
         with torch.cuda.stream(self._gpu.stream):
-            return self._tensor.half() if self._half else self._tensor
+            return self._tensor.half()
 
 
 def to_input(info: VideoInfo, bits: int, model: Model) -> NDArray[np.float32]:

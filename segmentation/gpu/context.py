@@ -55,7 +55,9 @@ class Gpu:
         self.index = index
         self.device = torch.device("cuda", index)
         self._entered = _Entered()
-        self.enter()
+        torch.cuda.set_device(self.device)
+        Device(index).set_current()
+        self._context = cuda_calls.current_context()
         self.stream = torch.cuda.Stream(self.device, priority=priority)
         self.cvcuda_stream = cvcuda.as_stream(self.stream.cuda_stream)
         self._pools: WeakValueDictionary[object, PlanePool] = WeakValueDictionary()
@@ -64,10 +66,13 @@ class Gpu:
         self._constants: dict[tuple[str, tuple[int, ...], bytes], torch.Tensor] = {}  # the oldest one first
 
     def enter(self) -> None:
-        """Makes this device the current one of the calling thread. Every thread that queues work calls it first."""
+        """Makes this device the current one of the calling thread. Every thread that queues work calls it first.
+
+        cuda-core would list and ask all devices anew in each thread, and give up the GIL each time.
+        """
         if not self._entered.yes:
             torch.cuda.set_device(self.device)
-            Device(self.index).set_current()
+            cuda_calls.make_current(self._context)
             self._entered.yes = True
 
     def with_own_stream(self) -> Gpu:

@@ -35,6 +35,8 @@ class _Extra(ctypes.Structure):
 
 # All return a status. Handles, streams and addresses in device memory are pointers.
 _FUNCTIONS: dict[str, tuple[type, ...]] = {
+    "cuCtxGetCurrent": (POINTER(c_void_p),),
+    "cuCtxSetCurrent": (c_void_p,),
     "cuLaunchKernel": (c_void_p, *[c_uint] * 7, *[c_void_p] * 2, POINTER(_Extra)),
     "cuMemcpyAsync": (c_void_p, c_void_p, c_size_t, c_void_p),
     "cuStreamWaitEvent": (c_void_p, c_void_p, c_uint),
@@ -59,6 +61,18 @@ def _check(status: int, what: str) -> None:
     """Raises `DriverError` for a status other than success."""
     if status:
         raise DriverError(f"{CUresult(status).name} where {what}")
+
+
+def current_context() -> int:
+    """Returns the handle of the calling thread's current context."""
+    handle = c_void_p()
+    _check(_library().cuCtxGetCurrent(byref(handle)), "a context is asked for")
+    return handle.value or 0
+
+
+def make_current(handle: int) -> None:
+    """Makes a context the calling thread's current one."""
+    _check(_library().cuCtxSetCurrent(handle), "a context is entered")
 
 
 def launch(

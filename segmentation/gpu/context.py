@@ -63,6 +63,7 @@ class Gpu:
         self._pools: WeakValueDictionary[object, PlanePool] = WeakValueDictionary()
         self._pinned_pool: Callable[[], PinnedPool | None] = lambda: None  # a weak reference, once there is one
         self._pools_lock = threading.Lock()
+        self._kernels: dict[tuple[KernelSource, PixelFormat, Orientation], Kernels] = {}
         self._constants: dict[tuple[str, tuple[int, ...], bytes], torch.Tensor] = {}  # the oldest one first
 
     def enter(self) -> None:
@@ -104,9 +105,16 @@ class Gpu:
         cuda_calls.copy(target, source, size, self.stream.cuda_stream)
 
     def kernels(self, source: KernelSource, layout: PixelFormat, orientation: Orientation = UPRIGHT) -> Kernels:
-        """Returns a program's kernels, for frames of this layout that are stored so."""
-        program = compiled(Device(self.index).arch, source, layout, orientation)
-        return Kernels(self.stream.cuda_stream, program, signatures(source, layout))
+        """Returns a program's kernels, for frames of this layout that are stored so: the same ones for all callers.
+
+        To look up a kernel by its name gives up the GIL, and a run looks up fifteen.
+        """
+        key = (source, layout, orientation)
+        found = self._kernels.get(key)
+        if found is None:
+            program = compiled(Device(self.index).arch, source, layout, orientation)
+            found = self._kernels[key] = Kernels(self.stream.cuda_stream, program, signatures(source, layout))
+        return found
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Returns device memory for use on the stream, with arbitrary content."""

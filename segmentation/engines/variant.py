@@ -5,6 +5,7 @@ Their Python interfaces are the same except where `Variant.rtx` is tested, so th
 
 import logging
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -46,8 +47,12 @@ class Variant:
         return f"{TITLES[self.module]} {self.version}"
 
 
-def installed() -> dict[str, str]:
-    """Returns the versions of the variants that can be imported, by module."""
+@cache
+def installed() -> Mapping[str, str]:
+    """Returns the versions of the variants that can be imported, by module.
+
+    Each run asks. An import that fails looks through all folders again, where other threads wait for the GIL.
+    """
     found = {}
     for module in TITLES:
         try:
@@ -58,7 +63,7 @@ def installed() -> dict[str, str]:
 
 
 def choose(
-    gpu: GpuInfo | None, available: dict[str, str], wanted: str | None = None, *, build: bool = False
+    gpu: GpuInfo | None, available: Mapping[str, str], wanted: str | None = None, *, build: bool = False
 ) -> Variant:
     """Returns the variant that serves `gpu`: TensorRT where it is installed, else TensorRT-RTX, else the lean runtime.
 
@@ -84,7 +89,7 @@ def choose(
     raise BackendError("; ".join(reasons))
 
 
-def _refusal(module: str, gpu: GpuInfo | None, available: dict[str, str]) -> str | None:
+def _refusal(module: str, gpu: GpuInfo | None, available: Mapping[str, str]) -> str | None:
     """Returns why a variant can't serve the GPU; `None` if it can."""
     title = TITLES[module]
     if gpu is None:

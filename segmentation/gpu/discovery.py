@@ -161,6 +161,7 @@ def pin_by_threads() -> None:
     os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "pinned_use_cuda_host_register:True,pinned_num_register_threads:8")
 
 
+@cache
 def require_torch() -> None:
     """Raises `BackendError` if PyTorch can't use the GPU that the driver shows."""
     import torch
@@ -219,6 +220,7 @@ def installed_version(package: str) -> str:
         return ""
 
 
+@cache
 def _loads(library: str) -> bool:
     """Returns whether the dynamic linker finds a library."""
     try:

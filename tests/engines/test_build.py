@@ -33,7 +33,7 @@ from networks import (
 )
 from onnx import TensorProto
 from paths import DATA, ROOT, SAMPLE
-from program import TIMEOUT, Program, after, cli, file_limit
+from program import TIMEOUT, Program, after, cli, file_limit, run_python
 
 from segmentation import BackendError, Config, ConfigError, EngineError
 from segmentation.engines.build import obtain, trust
@@ -68,8 +68,11 @@ def rtx() -> Variant:
 def build(*arguments: str | Path, before: str = "") -> subprocess.CompletedProcess[str]:
     """Runs tools/build_engine.py to its end, after the statements `before`. Whatever it was given, it must not show a
     traceback."""
-    command = [*after(before), *PROGRAM[1:], *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
+    if before:
+        command = [*after(before), *PROGRAM[1:], *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
+    else:
+        done = run_python(*PROGRAM[1:], *arguments)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 

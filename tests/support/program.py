@@ -1,17 +1,23 @@
 """The command line as users start it, and what it prints."""
 
+import atexit
 import json
 import os
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 from paths import ROOT
+
+from segmentation.system.fork_server import ForkServer
 
 TIMEOUT = 240.0  # seconds: far more than any run needs, on any machine
 
@@ -22,11 +28,65 @@ def cli(*arguments: str | Path, cwd: Path | None = None, timeout: float = TIMEOU
     Lines of progress are left out of `stderr`: they come every 30 s, and so on slow machines only, or on a GPU's first
     run.
     """
-    with start(*arguments, cwd=cwd) as process:
-        stdout, stderr = process.communicate(timeout=timeout)
-    assert "Traceback" not in stderr, stderr
-    stderr = without_progress(stderr)
-    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+    done = run_python("segmentation", *arguments, cwd=cwd, timeout=timeout, env=_environment())
+    assert "Traceback" not in done.stderr, done.stderr
+    done.stderr = without_progress(done.stderr)
+    return done
+
+
+def run_python(
+    program: str | Path,
+    *arguments: str | Path,
+    cwd: Path | None = None,
+    timeout: float = TIMEOUT,
+    env: dict[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program in Python to its end: a file, or a module's name.
+
+    It is forked from a process that has our libraries already. Where a test has changed how Python starts, it is
+    started.
+    """
+    env = dict(os.environ) if env is None else env
+    args = [*map(str, (program, *arguments))]
+    if sys.platform == "linux" and _of_python(os.environ) == _OF_PYTHON:
+        return _forked(args, str(cwd or Path.cwd()), timeout, env)
+    command = [sys.executable, *(() if args[0].endswith(".py") else ("-m",)), *args]
+    return subprocess.run(
+        command, cwd=cwd, timeout=timeout, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+
+
+def _of_python(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith("PYTHON")}
+
+
+_OF_PYTHON = _of_python(os.environ)
+
+
+def _forked(args: list[str], folder: str, timeout: float, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    pipes = [os.pipe(), os.pipe()]
+    request = {"TESTS_REQUEST": json.dumps([args, folder, env])}
+    process = _fork_server()([], request, (pipes[0][1], pipes[1][1]))
+    timer = Timer(timeout, process.kill)
+    timer.start()
+    for _, writer in pipes:
+        os.close(writer)
+    with ThreadPoolExecutor(2) as pool:
+        stdout, stderr = pool.map(_read, (reader for reader, _ in pipes))
+    timer.cancel()
+    return subprocess.CompletedProcess(args, process.wait(TIMEOUT), stdout, stderr)
+
+
+@cache
+def _fork_server() -> ForkServer:
+    server = ForkServer("forked_program")
+    atexit.register(server.close)
+    return server
+
+
+def _read(descriptor: int) -> str:
+    with open(descriptor) as file:
+        return file.read()
 
 
 class Program(subprocess.Popen[str]):
@@ -55,17 +115,17 @@ def start(*arguments: str | Path, cwd: Path | None = None, before: str = "") -> 
     return Program(
         [*after(before), "-m", "segmentation", *map(str, arguments)],
         cwd=cwd,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
-            "COLUMNS": "500",
-            "TERM": "dumb",
-        },
+        env=_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def _environment() -> dict[str, str]:
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": path, "COLUMNS": "500", "TERM": "dumb"}
 
 
 @contextmanager
@@ -99,7 +159,6 @@ def report(result: subprocess.CompletedProcess[str], *, complete: bool = True) -
 
 def run_tool(program: str, *arguments: str | Path) -> str:
     """Runs a program of this repository, which must succeed; returns its stdout."""
-    command = [sys.executable, ROOT / program, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    done = run_python(ROOT / program, *arguments, cwd=ROOT, timeout=1200)
     assert done.returncode == 0, done.stderr
     return done.stdout

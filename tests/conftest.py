@@ -1,5 +1,6 @@
 """Hooks and fixtures that all tests share; what they import is in support/."""
 
+import gc
 import logging
 import os
 import signal
@@ -36,6 +37,12 @@ def pytest_configure() -> None:
     """Lets the tests interrupt themselves, and what they start: shells let background jobs ignore SIGINT."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Leaves all tests and modules out of later collections of garbage: some tests ask for several."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -24,7 +24,7 @@ from segmentation.live.address import look_up
 from segmentation.live.sender import Sender
 from segmentation.live.sender_protocol import HEADER
 from segmentation.media.containers import format_options
-from segmentation.media.muxer import format_holds
+from segmentation.media.copying.held import format_holds
 from segmentation.media.output_stream import OutputAddress
 from segmentation.media.stream_muxer import STREAM_OPTIONS, StreamMuxer
 

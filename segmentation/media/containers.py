@@ -96,6 +96,20 @@ def _format_of(suffix: str) -> str:
     return form
 
 
+def begin_file(address: str, target: Path, info: VideoInfo) -> OutputContainer:
+    """Opens the file at `address`, which becomes `target`, for writing. Raises `OutputError` and `OSError`."""
+    suffix, hint = target.suffix, f"name a file such as {target.stem}.mp4"
+    if not suffix:  # FFmpeg would take the name .mp4 for one
+        raise OutputError(f"{target}: has no suffix; {hint}, or a folder, {target.stem}/")
+    try:
+        container = open_for_writing(address, target.name, format_options(target, info))
+    except ValueError as exc:
+        raise OutputError(f"{target}: FFmpeg knows no container for {suffix}; {hint}") from exc
+    if container.format.no_file:  # such as HLS
+        raise OutputError(f"{target}: a {suffix} comes with further files, which are not written; {hint}")
+    return container
+
+
 def codec_for(target: Target, config: Config) -> str:
     """Returns the codec for a file of this suffix, where the user names none.
 

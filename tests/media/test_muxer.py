@@ -11,7 +11,7 @@ from program import cli, report
 from videos import Synthetic, packets, same_packets
 
 from segmentation import OutputError, segment
-from segmentation.media.muxer import in_ticks
+from segmentation.media.copying.format_limits import in_ticks
 
 
 @pytest.mark.slow
@@ -197,3 +197,26 @@ def test_sound_whose_channels_have_no_names(suffix: str, tmp_path: Path) -> None
 def test_ticks_are_rounded_as_the_fraction_would_be(base: Fraction, unit: Fraction) -> None:
     times = [*range(-40, 40), 10**12 + 1, -(10**12) - 1]
     assert [in_ticks(time, base, unit) for time in times] == [round(time * base / unit) for time in times]
+
+
+@pytest.mark.parametrize("codec", ["adpcm_ms", "pcm_s16le"])
+def test_avi_gets_adpcm_alone_whose_blocks_have_a_size(codec: str, tmp_path: Path) -> None:
+    """NUT does not state it, and no player could decode the copy."""
+    clip = Synthetic(codec="mpeg4", audio=codec).write(tmp_path / "in.nut")
+    done = cli(clip, "-o", tmp_path / "out.avi", "--region", "0,0,8,8")
+    assert done.returncode == 0
+    assert ("(audio adpcm_ms) is left out: .avi files can't hold it" in done.stderr) == (codec == "adpcm_ms")
+    with av.open(str(tmp_path / "out.avi")) as container:
+        assert len(container.streams.audio) == (codec != "adpcm_ms")
+        assert not container.streams.audio or next(container.decode(audio=0)).samples
+
+
+@pytest.mark.parametrize("codec", ["eac3", "ac3"])
+def test_mp4_gets_no_sound_under_another_name(codec: str, tmp_path: Path) -> None:
+    """NUT calls E-AC-3 AC-3, with which FFmpeg's muxer of MP4 fails when all is done."""
+    clip = Synthetic(codec="mpeg4", audio=codec).write(tmp_path / "in.nut")
+    done = cli(clip, "-o", tmp_path / "out.mp4", "--region", "0,0,8,8", "--json")
+    assert report(done)["frames"] == 25
+    assert ("is left out: it is E-AC-3, and .mp4 files name it so; .mkv files" in done.stderr) == (codec == "eac3")
+    with av.open(str(tmp_path / "out.mp4")) as container:
+        assert len(container.streams.audio) == (codec == "ac3")

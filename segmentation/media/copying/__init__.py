@@ -1,0 +1,1 @@
+"""A source's other streams, tags and chapters in an output."""

@@ -1,0 +1,70 @@
+"""Tags, chapters and names of a source's streams, for an output."""
+
+from __future__ import annotations
+
+import logging
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from av.container import InputContainer
+from av.stream import Disposition, Stream
+
+if TYPE_CHECKING:
+    from av.container.core import Chapter
+
+log = logging.getLogger(__name__)
+
+_NAMELESS = {"language", "handler_name", "vendor_id", "timecode"}  # tags that say nothing of what is shown
+MP4 = ("mp4", "mov")  # FFmpeg's muxers
+_OWN_TAGS = {"encoder", "major_brand", "minor_version", "compatible_brands", "duration"}
+_MATROSKA_STATISTICS = ("BPS", "NUMBER_OF_", "_STATISTICS", "DURATION")
+
+
+def lasting_tags(metadata: dict[str, str]) -> dict[str, str]:
+    """Returns the metadata that is true of the output too."""
+    return {k: v for k, v in metadata.items() if k.lower() not in _OWN_TAGS and not k.startswith(_MATROSKA_STATISTICS)}
+
+
+def tags_of(stream: Stream, *, discreet: bool) -> dict[str, str]:
+    """Returns the tags that the stream's counterpart gets; if `discreet`, those that name nobody."""
+    tags = lasting_tags(stream.metadata)
+    return {name: tags[name] for name in tags if name.lower() in _NAMELESS} if discreet else tags
+
+
+def name_left_out(source: InputContainer, path: str) -> None:
+    """Says which chapters and tags the output lacks, since they may name people and places."""
+    tags = dict.fromkeys(name for one in (source, *source.streams) for name in lasting_tags(one.metadata))
+    chapters = [f"{len(source.chapters())} chapters"] if source.chapters() else []
+    if what := [*chapters, *(name for name in tags if name.lower() not in _NAMELESS)]:
+        log.warning("%s: left out, since they may name people: %s (--keep-metadata)", path, ", ".join(what))
+
+
+def kind_of(stream: Stream) -> str:
+    """Names the stream's type and codec, such as "audio aac"."""
+    codec = stream.codec_context.name if stream.codec_context else None
+    cover = "cover picture" if stream.disposition & Disposition.attached_pic else stream.type
+    return f"{cover} {codec}" if codec else cover
+
+
+def is_made_anew(stream: Stream, source: InputContainer, form: str) -> bool:
+    """Returns whether FFmpeg writes this track anew in `form`: the titles of an MP4's chapters, or a timecode.
+
+    A copy of a timecode's track would fail at the end, beside the one of the video's metadata.
+    """
+    if stream.type == "data" and "timecode" in stream.metadata and form in MP4:
+        return True
+    name = getattr(stream, "name", None)  # streams of unknown kinds have none
+    return name == "bin_data" and "mp4" in source.format.name and bool(source.chapters())
+
+
+def cut_chapters(source: InputContainer, shift: Fraction, end: Fraction | None) -> list[Chapter]:
+    """Returns the source's chapters on the output's clock, cut to the part that the output has."""
+    kept = []
+    for chapter in source.chapters():
+        unit = chapter["time_base"] or Fraction(1)
+        begin = max(Fraction(0), chapter["start"] * unit - shift)
+        finish = chapter["end"] * unit - shift if end is None else min(chapter["end"] * unit, end) - shift
+        if begin < finish:
+            chapter["start"], chapter["end"] = round(begin / unit), round(finish / unit)
+            kept.append(chapter)
+    return kept

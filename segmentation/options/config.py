@@ -77,7 +77,7 @@ class Config:
         "cover this rectangle or polygon too, or alone, in pixels of the upright picture, or all in percent, 50%",
         metavar="X,Y,W,H[@FROM-TO]|X,Y,X,Y,X,Y,...", repeatable=True, everyday=True, link="anonymize.md#regions")
     except_: tuple[str, ...] = option("effect and mask", (),
-        "with --anonymize: don't cover these, by their ids or who is at this point of the upright picture then",
+        "with --anonymize: don't cover these, by their ids or who is at this point (as of --pick) of the picture then",
         flags=("--except",), metavar="id:N,...|at X,Y@TIME", repeatable=True, of=Of.RUN,
         link="anonymize.md#who-stays")
     only: tuple[str, ...] = option("effect and mask", (), "with --anonymize: cover these alone", by_default="all",
@@ -115,8 +115,8 @@ class Config:
     keep: str | None = option("tracking", None, "keep these people alone", by_default="all",
         metavar="id:N,...|largest|nearest|first", everyday=True, of=Of.RUN | Of.FRAMES | Of.SHOWING)
     pick: str | None = option("tracking", None,
-        "keep the person at this point of the upright picture then, before and after too", by_default="all",
-        metavar="X,Y@TIME", everyday=True, of=Of.RUN | Of.SHOWING)
+        "keep the person at this point of the upright picture then, before and after too, in pixels or percent, 50%",
+        by_default="all", metavar="X,Y@TIME", everyday=True, of=Of.RUN | Of.SHOWING)
     count: tuple[str, ...] = option("tracking", (),
         "count people over a line or in a zone, in pixels of the upright picture, or all in percent, 50%",
         metavar="line:X1,Y1,X2,Y2|zone:X1,Y1,...", repeatable=True, everyday=True, of=Of.RUN)

@@ -40,16 +40,25 @@ class Pick:
 
     point: Point
     time: float  # seconds from the video's beginning
+    percent: bool = False  # whether the point is in percent of the picture's sides, else in pixels
 
     @staticmethod
     def parse(text: str, option: str = "pick") -> Pick:
         """Reads `X,Y@TIME`, of an option's value. Raises `ConfigError`."""
         what = f"{option} {text!r}"
         place, at, time = text.partition("@")
-        points = _points(place, what) if at else []
+        points, percent = corners_of(place, what) if at else ((), False)
         if len(points) != 1:
-            raise ConfigError(f"{what}: write X,Y@TIME, such as 640,360@2.5")
-        return Pick(points[0], seconds(time))
+            raise ConfigError(f"{what}: write X,Y@TIME, such as 640,360@2.5 or 50%,50%@2.5")
+        return Pick(points[0], seconds(time), percent)
+
+    def place(self, size: tuple[int, int]) -> Point:
+        """Returns the point in pixels of an upright picture of `size` (width, height)."""
+        return in_pixels([self.point], size)[0] if self.percent else self.point
+
+    def __str__(self) -> str:
+        unit = "%" if self.percent else ""
+        return f"{self.point[0]:g}{unit},{self.point[1]:g}{unit} at {self.time:g} s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +96,13 @@ def ids_of(text: str, what: str) -> frozenset[int]:
 
 
 def corners_of(text: str, what: str) -> tuple[tuple[Point, ...], bool]:
-    """Returns points, and whether they are in percent: `X,Y,X,Y,...`, in pixels or all as `50%`.
+    """Returns points, and whether they are in percent: `X,Y,X,Y,...`, in pixels or all as `50%`. Zero is both.
 
     Raises `ConfigError`, whose message begins with `what`.
     """
     parts = [part.strip() for part in text.split(",")]
-    percent = all(part.endswith("%") for part in parts)
-    if "%" in text and not percent:
+    percent = "%" in text
+    if percent and not all(part.endswith("%") or part == "0" for part in parts):
         raise ConfigError(f"{what}: some numbers are percent and some are pixels; write all as one of them")
     return tuple(_points(",".join(part.rstrip("%") for part in parts), what)), percent
 

@@ -29,7 +29,7 @@ class Named:
         if text.startswith(_AT):
             return Named(pick=Pick.parse(text.removeprefix(_AT), "--except or --only: at"))
         if not text.startswith("id:"):
-            raise ConfigError(f"{what}: write id:N,N,... or 'at X,Y@TIME', such as 'at 640,360@2.5'")
+            raise ConfigError(f"{what}: write id:N,N,... or 'at X,Y@TIME', such as 'at 50%,50%@2.5'")
         return Named(ids_of(text.removeprefix("id:"), what))
 
 

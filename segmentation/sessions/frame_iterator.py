@@ -68,11 +68,16 @@ class MaskedFrame:
         """The time in seconds from the video's beginning."""
         return float(self.time - self._info.start)
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """The width and height of `image`."""
+        return self._info.upright_size
+
     def id_at(self, point: tuple[float, float]) -> int:
         """Returns the id of the instance at a pixel (x, y) of `image`, 0 for none."""
         if self.instances is None:
             return 0
-        width, height = self._info.upright_size
+        width, height = self.size
         label_map = self.instances.label_map
         row, column = int(point[1] * label_map.shape[0] / height), int(point[0] * label_map.shape[1] / width)
         if not (0 <= row < label_map.shape[0] and 0 <= column < label_map.shape[1]):

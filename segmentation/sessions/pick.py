@@ -45,10 +45,7 @@ def with_picked(resources: Resources, source: Source, config: Config) -> Config:
     for text, pick in picks.items():
         if not found[text]:
             shows = _LISTS if config.anonymize else "--effect overlay --track balanced shows"
-            raise InputError(
-                f"{source.label}: nobody is at {pick.point[0]:g},{pick.point[1]:g} at {pick.time:g} s; "
-                f"{shows} who is where"
-            )
+            raise InputError(f"{source.label}: nobody is at {pick}; {shows} who is where")
     if config.pick is not None:
         return replace(config, track=config.tracker, pick=None, keep=f"id:{found[config.pick]}")
     ids = {text: f"id:{id}" for text, id in found.items()}
@@ -75,10 +72,10 @@ def _found_ids(resources: Resources, source: Source, config: Config, picks: Mapp
     for frame in masked_frames(resources, source, config):
         for text, pick in picks.items():
             if not found[text] and pick.time < frame.seconds <= pick.time + _LATER:
-                shown = (one.id_at(pick.point) for one in (before, frame) if one is not None)
+                shown = (one.id_at(pick.place(one.size)) for one in (before, frame) if one is not None)
                 found[text] = next(filter(None, shown), 0)
         before = frame
     if before is not None:
         late = {text: pick for text, pick in picks.items() if not found[text] and pick.time >= before.seconds}
-        found |= {text: before.id_at(pick.point) for text, pick in late.items()}
+        found |= {text: before.id_at(pick.place(before.size)) for text, pick in late.items()}
     return found

@@ -68,12 +68,13 @@ class _SeenFrame:
         if self.instances is None:
             raise InputError("people are told apart in videos alone")
         labels = self.instances.label_map
-        (height, width), (x, y) = self.image.shape[:2], pick.point
+        height, width = self.image.shape[:2]
+        x, y = pick.place((width, height))
         row, column = int(y * labels.shape[0] / height), int(x * labels.shape[1] / width)
         inside = 0 <= row < labels.shape[0] and 0 <= column < labels.shape[1]
         number = int(labels[row, column]) if inside else 0
         if not number:
-            raise InputError(f"nobody is at {x:g},{y:g} at {self.seconds:g} s; choose a point on someone")
+            raise InputError(f"nobody is at {pick}; choose a point on someone")
         size = (self.mask.shape[1], self.mask.shape[0])
         chosen = cv2.resize((labels == number).astype(np.uint8), size, interpolation=cv2.INTER_NEAREST)
         return np.asarray(chosen, bool)

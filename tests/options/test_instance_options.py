@@ -6,12 +6,16 @@ from segmentation import ConfigError
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.options.instances import CountPlace, Keep, Pick
+from segmentation.options.review import Named
 
 
 def test_they_are_read() -> None:
     assert Keep.parse("id:3, 7") == Keep(frozenset({3, 7}))
     assert Keep.parse("first").criterion == "first"
     assert Pick.parse("640,360.5@1:02.5") == Pick((640, 360.5), 62.5)
+    assert Pick.parse("50%,25%@2").place((640, 360)) == (320, 90)
+    assert Pick.parse("50,25@2").place((640, 360)) == (50, 25)
+    assert Named.parse("at 0,100%@2").pick == Pick((0, 100), 2, percent=True)
     assert CountPlace.parse("line:1,2,3,4").points == ((1, 2), (3, 4))
     assert len(CountPlace.parse("zone:0,0,9,0,9,9").points) == 3
     assert CountPlace.parse("line:50%, 0%,50%,100%").corners((640, 360)) == ((320, 0), (320, 360))
@@ -28,6 +32,7 @@ def test_they_are_read() -> None:
         ({"keep": "id:"}, "ids are whole numbers from 1 on"),
         ({"pick": "3,4"}, "write X,Y@TIME"),
         ({"pick": "3@4"}, "1 numbers"),
+        ({"pick": "3,4%@5"}, "some numbers are percent and some are pixels"),
         ({"pick": "3,4@5", "keep": "first"}, "leave out one"),
         ({"count": ("line:1,2,1,2",)}, "two ends that differ"),
         ({"count": ("zone:1,2,3,4",)}, "three corners"),

@@ -85,9 +85,15 @@ def test_without_an_option_there_are_no_instances(segmenter: Segmenter, clip: Pa
     assert all(frame.instances is None for frame in segmenter.frames(clip, max_frames=3))
 
 
-def test_pick_keeps_one_before_and_after_the_time(run: Callable[..., list[NDArray[np.uint8]]]) -> None:
+@pytest.mark.parametrize("percent", [False, True])
+def test_pick_keeps_one_before_and_after_the_time(
+    percent: bool, run: Callable[..., list[NDArray[np.uint8]]], clip: Path
+) -> None:
     left, _ = columns(40)
-    pictures = run(effect="color:#0000ff", pick=f"{left},90@{40 / RATE}")
+    with av.open(str(clip)) as container:
+        width, height = container.streams.video[0].width, container.streams.video[0].height
+    place = f"{100 * left / width}%,{100 * 90 / height}%" if percent else f"{left},90"
+    pictures = run(effect="color:#0000ff", pick=f"{place}@{40 / RATE}")
     for n in (2, 10, 40, 48):
         left, right = columns(n)
         assert pictures[n][90, left].tolist() == pytest.approx([200, 255, 200], abs=12), n

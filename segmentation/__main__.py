@@ -11,6 +11,7 @@ _SHOWN = {"-h", "--help", "--help-all", "--version"}  # which need no library of
 
 def start() -> None:
     """Imports the program and runs it, then ends the process."""
+    hold_descriptors()
     # While libraries are imported there is nothing to finish: Ctrl-C ends the process, without a traceback.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -42,6 +43,18 @@ def start() -> None:
     gc.freeze()
     gc.enable()
     command()
+
+
+def hold_descriptors() -> None:
+    """Opens the standard descriptors that the parent process has closed, on nothing.
+
+    Files would get their numbers, and libraries that print to stderr would write into a video.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
 
 
 def begin_processes() -> None:

@@ -37,7 +37,10 @@ _TYPED_WRONG = (
     re.compile(r"(?<![^\s'\"(=])()[^\s/:@'\"(=]+:[^\s@/]+@(?=(?:\d+(?:\.\d+){3}|[\w-]+(?:\.[\w-]+)+|localhost)[:/])"),
 )
 # Texts of errors whose types do not show that the machine is at its limit: of threads, OpenCV, PyTorch, ONNX Runtime.
-_EXHAUSTED = ("start new thread", "insufficient memory", "allocate memory", "not enough memory", "bad_alloc")
+_EXHAUSTED = (
+    *("start new thread", "pthread_create failed"),
+    *("insufficient memory", "allocate memory", "not enough memory", "bad_alloc"),
+)
 
 
 class SegmentationError(Exception):
@@ -112,6 +115,10 @@ class OutputError(SegmentationError):
     """The output cannot be written."""
 
 
+class OutputExists(OutputError):
+    """An output is there already, and is not to be replaced."""
+
+
 class ReaderGone(OutputError):
     """The reader of an output has closed the pipe. That is the usual end before programs such as `head`."""
 
@@ -133,7 +140,7 @@ def reported(exc: Exception, source: str = "") -> SegmentationError:
         error = SegmentationError(f"{name}too many files are open; raise ulimit -n, or run fewer at a time")
     elif isinstance(exc, SegmentationError):
         return exc
-    elif any(isinstance(one, MemoryError) or any(text in str(one).lower() for text in _EXHAUSTED) for one in chain):
+    elif any(map(is_exhausted, chain)):
         error = SegmentationError(f"{name}memory or threads are used up; free some, or raise ulimit -v and ulimit -u")
     elif isinstance(exc, OSError):
         error = SegmentationError(f"{exc.filename or source or 'a file'}: {exc.strerror or one_line(exc)}")
@@ -141,6 +148,11 @@ def reported(exc: Exception, source: str = "") -> SegmentationError:
         error = InternalError(f"{name}internal error ({type(exc).__name__}: {one_line(exc)}); -v shows where")
     error.__cause__ = exc
     return error
+
+
+def is_exhausted(exc: BaseException) -> bool:
+    """Returns whether an exception says that memory or threads are used up."""
+    return isinstance(exc, MemoryError) or any(text in str(exc).lower() for text in _EXHAUSTED)
 
 
 def _is_file_limit(exc: BaseException) -> bool:

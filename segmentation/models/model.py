@@ -19,7 +19,7 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from segmentation.errors import ModelError, did_you_mean, one_line
+from segmentation.errors import ModelError, did_you_mean, is_exhausted, one_line
 from segmentation.frames import VideoInfo
 from segmentation.models.detection import Detection, Place, named_outputs, place_in, task_of
 from segmentation.models.function import FunctionNetwork
@@ -438,6 +438,8 @@ def _tried(
     try:
         return run(_noise(shape).astype(dtype))
     except Exception as exc:  # ONNX Runtime's exceptions have no common base
+        if is_exhausted(exc):
+            raise
         raise ModelError(f"{path}: does not run on input {shape} ({one_line(exc)})") from exc
 
 

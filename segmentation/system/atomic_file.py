@@ -18,7 +18,7 @@ from secrets import token_hex
 from types import TracebackType
 from weakref import WeakSet
 
-from segmentation.errors import OutputError, one_line
+from segmentation.errors import OutputError, OutputExists, one_line
 from segmentation.system.safe_files import LOCKS, SAFE, address_of, is_at, keep_rights, lock, move_new
 
 _ATTEMPTS = 100  # at a temporary name; another process takes it for a leftover only in the moment before it is locked
@@ -93,7 +93,7 @@ class PendingFile:
             if not stat.S_ISREG(mode):  # a device or a pipe would become a file
                 raise OutputError(f"{target}: is no regular file; name another")
         if not self.overwrite:
-            raise OutputError(
+            raise OutputExists(
                 f"{target}: exists already; use -y (overwrite=True) to replace it, or {option} to name another"
             )
         folder = target.parent.stat()

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from paths import ROOT, SAMPLE
 from program import TIMEOUT, cli, start
 
 from segmentation.errors import reported
+from segmentation.models.model import BUILT_IN
 
 # Root may read and write everything, unless this is taken from it.
 _RIGHTS = "-dac_override,-dac_read_search"
@@ -79,6 +81,8 @@ def test_a_full_disk(tmp_path: Path, how: tuple[str, ...]) -> None:
         done = cli(SAMPLE, "-o", tmp_path / "a.mp4", *options)
         assert done.returncode == 1 and f"{tmp_path}/a.mp4: cannot be written (No space left on device)" in done.stderr
         assert not list(tmp_path.iterdir())
+        done = cli(SAMPLE, "-o", f"{tmp_path}/new/folder/", *options)
+        assert done.returncode == 1 and not list(tmp_path.iterdir())  # nor the folders
     finally:
         subprocess.run(["umount", tmp_path], check=True)
 
@@ -110,6 +114,32 @@ def test_opencv_without_memory_is_one_line() -> None:
     with pytest.raises(cv2.error) as caught:
         cv2.resize(np.zeros((1, 1), np.uint8), (1 << 30, 1 << 30))
     assert str(reported(caught.value, "a.mp4")).startswith("a.mp4: memory or threads are used up; free some")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user, whom the limit binds")
+def test_a_network_where_no_thread_can_be_started(tmp_path: Path) -> None:
+    """ONNX Runtime starts threads of its own. The file is good, and the line is about the machine."""
+    model = shutil.copy(BUILT_IN["person"], tmp_path)
+    rights = "+dac_override,+dac_read_search"  # to read what is root's
+    user = ["setpriv", "--reuid=12345", "--clear-groups", f"--inh-caps={rights}", f"--ambient-caps={rights}"]
+    code = f"""
+import resource
+from pathlib import Path
+import onnxruntime
+from segmentation.errors import reported
+from segmentation.models.graph.onnx_file import open_session
+resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = 2
+try:
+    open_session(Path({str(model)!r}), options)
+except Exception as exc:
+    print(reported(exc, "a.mp4"))
+"""
+    done = subprocess.run(
+        [*user, sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT
+    )
+    assert done.stdout.startswith("a.mp4: memory or threads are used up; free some"), done.stderr
 
 
 def test_a_machine_without_another_thread(tmp_path: Path) -> None:

@@ -88,6 +88,17 @@ def test_a_video_is_made_whoever_listens(tmp_path: Path, line: str) -> None:
     assert "json" not in line or json.loads(done.stdout)["frames"] == 3
 
 
+@pytest.mark.parametrize(
+    ("before", "kept"), [("os.close(0), os.close(2)", os.devnull), ("os.dup2(os.open('/dev/zero', 1), 2)", "/dev/zero")]
+)
+def test_no_file_gets_the_number_of_a_closed_stderr(before: str, kept: str) -> None:
+    """Libraries print there, which would end up in a video."""
+    code = f"import os; from segmentation.__main__ import hold_descriptors; {before}; hold_descriptors()"
+    code += "; print(os.fstat(2).st_rdev)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT)
+    assert done.stdout == f"{os.stat(kept).st_rdev}\n"
+
+
 def test_a_report_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     done = shell("{} >/dev/full", SAMPLE, "-o", tmp_path / "a.mp4", "--json", "-q", *FEW)
     assert done.returncode == 1 and done.stderr.startswith("segmentation: error: standard output: cannot be written")

@@ -62,7 +62,10 @@ def names(folder: Path) -> set[str]:
 def test_an_existing_file_stays(clip: Path) -> None:
     target = clip.with_name("out.mp4")
     target.write_text("precious")
-    fails(cli(clip, "-o", target), "exists already; use -y")
+    fails(
+        cli(clip, "-o", target),
+        "exists already; use -y (overwrite=True) to replace it, or -o to name another, or --skip",
+    )
     assert target.read_text() == "precious" and names(clip.parent) == {"clip.mp4", "out.mp4"}
     assert cli(clip, "-y", "-o", target).returncode == 0
     assert len(times(target)) == 30

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from segmentation.cli.inputs.jobs import Job, files_of
 from segmentation.cli.inputs.standard_streams import STANDARD, video_in, video_out
 from segmentation.cli.progress import BatchProgress
 from segmentation.cli.signals import Received
-from segmentation.errors import ConfigError, SegmentationError, Stopped, counted, reported
+from segmentation.errors import ConfigError, OutputExists, SegmentationError, Stopped, counted, reported
 from segmentation.frames.source import Source
 from segmentation.pipeline.report import Report
 from segmentation.sessions.input_threads import InputThreads
@@ -84,6 +85,7 @@ class JobBatch:
     announced: threading.Event = field(default_factory=threading.Event)
     threads: InputThreads[Outcome] = field(default_factory=InputThreads)
     _waiting: deque[Job] = field(default_factory=deque)
+    _made: list[Path] = field(default_factory=list)  # folders, of which those that stay empty are removed at the end
     _count: int = 0  # of all jobs so far
     _progress: BatchProgress | None = None  # while the jobs are under way
 
@@ -101,6 +103,9 @@ class JobBatch:
                     codes.append(self._tell(outcome))
             finally:
                 self.threads.interrupt()
+                for folder in sorted(self._made, reverse=True):  # what lies in a folder comes first
+                    with suppress(OSError):  # it is in use
+                        folder.rmdir()
         skipped = any(outcome.skipped for outcome in outcomes)
         if (self._count > 1 or skipped) and not self.quiet:
             self._summarize(outcomes, time.monotonic() - begin)
@@ -181,7 +186,7 @@ class JobBatch:
         # Fragments of files that exist already have names of their own.
         before = {path for path in job.written if files_of(path)}
         try:
-            job.make_folders()
+            self._made += job.make_folders()
             source = video_in(job.source.text)
             target = job.address or (job.target and video_out(job.target, self.segmenter.config, self.stdout))
             options = job.options
@@ -193,7 +198,6 @@ class JobBatch:
                 report = _as_fragment(report, [path for path in job.written if path not in before])
             return Outcome(job.source, report=report, stopped=stopped)
         finally:
-            job.drop_folders()
             end()
 
     def _tell(self, outcome: Outcome) -> int:
@@ -251,6 +255,8 @@ def _failed(job: Job, exc: Exception, *, alone: bool) -> Outcome:
     """Returns the end of a job that has failed. Among others, the message names the input."""
     label = job.source.label
     error = reported(exc, label)
+    if isinstance(error, OutputExists):
+        error = OutputExists(f"{error}, or --skip-existing to leave out inputs whose outputs exist")
     if not (alone or any(name in str(error) for name in (label, *map(str, job.written)))):
         error = type(error)(f"{label}: {error}")
     return Outcome(job.source, error=error, stopped=isinstance(error, Stopped))

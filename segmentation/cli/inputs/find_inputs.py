@@ -44,6 +44,7 @@ class Inputs:
     missing: list[tuple[Source, InputError]] = field(default_factory=list)  # arguments without a video
     no_videos: list[str] = field(default_factory=list)
     earlier_outputs: list[str] = field(default_factory=list)
+    dangling: list[str] = field(default_factory=list)  # links
     folders: list[str] = field(default_factory=list)  # in folders, unless they are searched too
     pictures: list[str] = field(default_factory=list)  # among videos, with an option that is of videos alone
     of_videos: str = ""  # that option
@@ -54,6 +55,7 @@ class Inputs:
         kinds = (
             (self.no_videos, "no video or picture"),
             (self.earlier_outputs, "output of an earlier run"),
+            (self.dangling, "link that leads nowhere"),
             (self.folders, "folder, which -r searches too"),
             (self.pictures, f"picture, which {self.of_videos} is not for"),
         )
@@ -83,7 +85,7 @@ def find_inputs(arguments: Sequence[str], *, recursive: bool = False) -> Inputs:
             matches = (Path(match) for match in sorted(glob.glob(text, recursive=recursive)))
             # `*.gif` says what is wanted; `clips/*` is like the folder.
             named = bool(Path(text).suffix) and not glob.has_magic(Path(text).suffix)
-            _add(found, (match for match in matches if match.is_file() and not _hidden(match)), named=named)
+            _add(found, filter(_may_be_input, matches), named=named)
         elif source.is_pattern:
             found.sources.append(FoundInput(source))
         elif os.path.exists(text):  # a device is refused when it is opened
@@ -166,7 +168,9 @@ def _add(
 ) -> None:
     """Sorts files into those that are tried and those that are left out; `named` ones are videos by the user's word."""
     for path in files:
-        if ".segmented" in path.suffixes and not may_be_output:
+        if _dangles(path):
+            found.dangling.append(str(path))
+        elif ".segmented" in path.suffixes and not may_be_output:
             found.earlier_outputs.append(str(path))
         elif named or can_be_input(path):
             folder = path.parent.relative_to(beside) if beside is not None else Path()
@@ -176,13 +180,22 @@ def _add(
 
 
 def _files(folder: Path, *, recursive: bool) -> Iterator[Path]:
-    """Yields the regular files of a folder in order, but for hidden ones. Links to folders are not followed."""
+    """Yields what may be an input in a folder, in order. Links to folders are not followed."""
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if recursive and not _hidden(Path(name)))
         for name in sorted(names):
             path = Path(place, name)
-            if not _hidden(path) and path.is_file():
+            if _may_be_input(path):
                 yield path
+
+
+def _may_be_input(path: Path) -> bool:
+    """Returns whether `path`, if not hidden, is a regular file, or a link that leads nowhere, which is to be named."""
+    return not _hidden(path) and (path.is_file() or _dangles(path))
+
+
+def _dangles(path: Path) -> bool:
+    return path.is_symlink() and not os.path.exists(path)
 
 
 def _hidden(path: Path) -> bool:

@@ -2,8 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -69,17 +68,13 @@ class Job:
         source, target = self.source.text, str(self.target or "")
         return is_stdin(source) or is_fifo(source) or target == STANDARD or is_fifo(target) or is_device(target)
 
-    def make_folders(self) -> None:
-        """Makes the folders that are missing. Raises `OSError`."""
+    def make_folders(self) -> Iterator[Path]:
+        """Makes the folders that are missing, and yields each. Raises `OSError`."""
         for folder in self.folders:
-            folder.mkdir(parents=True, exist_ok=True)
-
-    def drop_folders(self) -> None:
-        """Removes the folder of numbered results, which no other run has, where it is empty."""
-        results = Path(str(self.options.get("results", "")))
-        if results.parent in self.folders and NUMBER.search(results.name):
-            with suppress(OSError):
-                results.parent.rmdir()
+            for place in (*reversed(folder.parents), folder):
+                if not place.is_dir():
+                    place.mkdir(exist_ok=True)
+                    yield place
 
 
 def longest_first(jobs: Sequence[Job]) -> list[Job]:

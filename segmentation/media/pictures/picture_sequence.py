@@ -9,7 +9,7 @@ import av
 from av.container import OutputContainer
 from av.stream import Stream
 
-from segmentation.errors import OutputError
+from segmentation.errors import OutputError, OutputExists
 from segmentation.frames.picture_names import NUMBER, name_pattern, numbered_name
 from segmentation.media.muxer import Muxer
 from segmentation.system.atomic_file import PendingFile
@@ -70,7 +70,7 @@ class PendingSequence(PendingFile):
         known = name_pattern(name)
         there = sorted(path.name for path in folder.iterdir() if known.fullmatch(path.name))
         if there and not self.overwrite:
-            raise OutputError(
+            raise OutputExists(
                 f"{folder / there[0]}: exists already; use -y (overwrite=True) to replace it, "
                 f"or {option} to name others"
             )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import onnxruntime as ort
 
-from segmentation.errors import ModelError, did_you_mean, one_line
+from segmentation.errors import ModelError, did_you_mean, is_exhausted, one_line
 from segmentation.models.metadata import KEYS, checked, load_json, parse
 from segmentation.models.tensor_form import FLOATS, INTEGERS, Extra, extra_of, state_sources
 from segmentation.options.model_types import Meaning
@@ -21,7 +21,7 @@ _MOST_VALUES = 1 << 26  # of an input besides the picture: 256 MiB of float32
 
 
 def open_session(path: Path, options: ort.SessionOptions | None = None) -> ort.InferenceSession:
-    """Opens an ONNX Runtime session on the CPU. Raises `ModelError`."""
+    """Opens an ONNX Runtime session on the CPU. Raises `ModelError`, and others where memory or threads are used up."""
     options = options or ort.SessionOptions()
     options.log_severity_level = 4  # warnings would go to stderr; errors are raised anyway
     # Threads that wait have to sleep: spinning threads would take the cores from other stages.
@@ -29,6 +29,8 @@ def open_session(path: Path, options: ort.SessionOptions | None = None) -> ort.I
     try:  # with its fallback, ONNX Runtime would print an error to stdout and try once more
         return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"], enable_fallback=False)
     except Exception as exc:  # ONNX Runtime's exceptions have no other common base
+        if is_exhausted(exc):
+            raise
         raise ModelError(f"{path}: is not an ONNX model that ONNX Runtime can load ({one_line(exc)})") from exc
 
 

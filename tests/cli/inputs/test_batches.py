@@ -103,6 +103,15 @@ def test_folders_in_folders_are_said_unless_they_are_searched(here: Path) -> Non
     assert find_inputs(["in"], recursive=True).left_out == ""
 
 
+def test_links_that_lead_nowhere_are_said(here: Path) -> None:
+    touch("in/a.mp4")
+    os.symlink("gone.mp4", "in/b.mp4")
+    os.symlink("gone.mp4", "in/.c.mp4")
+    for pattern in ("in", "in/*.mp4", "in/*"):
+        assert find_inputs([pattern]).left_out == "left out 1 (link that leads nowhere: b.mp4)"
+        assert found(pattern) == ["in/a.mp4"]
+
+
 def test_names_that_clash_keep_their_suffix(here: Path) -> None:
     touch("a.mp4", "a.mov", "b.mp4", "c/a.mp4", "c.mp4", "c.mov", "c.mp4.avi")
     assert targets("a.mp4", "a.mov", "b.mp4") == ["a.mp4.segmented.mp4", "a.mov.segmented.mp4", "b.segmented.mp4"]

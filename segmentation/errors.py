@@ -3,7 +3,7 @@
     SegmentationError
         ConfigError
         InputError: Stopped
-        OutputError: ReaderGone
+        OutputError: OutputExists, ReaderGone
         ModelError: UnknownOperator
         EngineError
         BackendError: LacksEngine, NotProven
@@ -15,6 +15,7 @@ Each message is one line that names the fault, the value and the remedy.
 """
 
 import errno
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator
 from difflib import get_close_matches
@@ -142,12 +143,23 @@ def reported(exc: Exception, source: str = "") -> SegmentationError:
         return exc
     elif any(map(is_exhausted, chain)):
         error = SegmentationError(f"{name}memory or threads are used up; free some, or raise ulimit -v and ulimit -u")
+    elif isinstance(exc, FileNotFoundError) and exc.filename is None and not _has_current_folder():
+        error = SegmentationError(f"{name}the current folder is gone; change to another")
     elif isinstance(exc, OSError):
         error = SegmentationError(f"{exc.filename or source or 'a file'}: {exc.strerror or one_line(exc)}")
     else:
         error = InternalError(f"{name}internal error ({type(exc).__name__}: {one_line(exc)}); -v shows where")
     error.__cause__ = exc
     return error
+
+
+def _has_current_folder() -> bool:
+    """Returns whether the process's current folder still exists: relative names lead nowhere without it."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def is_exhausted(exc: BaseException) -> bool:

@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 _EACH_TIME = "segmentation.live.reader"  # the logger whose lines may be said again: each loss is one
 console = Console(stderr=True, highlight=False, emoji=False)  # file names may hold rich's emoji codes
+if console.width < 1:  # as COLUMNS=0 has it, with which rich prints nothing
+    console.width = 80
 _format: LogFormat = "text"  # of lines, see `lines_as`
 
 

@@ -49,6 +49,19 @@ def test_a_name_that_leads_to_itself(tmp_path: Path) -> None:
     assert done.returncode == 2 and "cannot be written" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
+def test_a_current_folder_that_is_gone(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    done = shell(f"cd {folder}; rmdir {folder}; PYTHONPATH={ROOT} {{}}", SAMPLE, "-o", "a.mp4", *FEW)
+    assert done.returncode == 1
+    assert done.stderr == "segmentation: error: the current folder is gone; change to another\n"
+
+
+def test_a_terminal_without_columns_gets_the_lines_too(tmp_path: Path) -> None:
+    done = shell("COLUMNS=0 {}", tmp_path / "nothing.mp4")
+    assert done.returncode == 1 and done.stderr == f"segmentation: error: {tmp_path}/nothing.mp4: no such file\n"
+
+
 @pytest.mark.parametrize("option", ["--start", "--duration"])
 def test_times_have_an_end(tmp_path: Path, option: str) -> None:
     done = cli(SAMPLE, "-o", tmp_path / "a.mp4", option, "1e13")

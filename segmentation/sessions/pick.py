@@ -65,17 +65,23 @@ def _check(config: Config, text: str, pick: Pick) -> None:
 def _found_ids(resources: Resources, source: Source, config: Config, picks: Mapping[str, Pick]) -> dict[str, int]:
     """Returns the ids of the instances at the points in the frames that are shown at the times, or soon after.
 
-    That is 0 for none.
+    That is 0 for none. Raises `InputError` for a time behind the last frame.
     """
     found = dict.fromkeys(picks, 0)
     before: MaskedFrame | None = None
+    shown_for = _LATER  # seconds: the last frame, of which there may be no word
     for frame in masked_frames(resources, source, config):
         for text, pick in picks.items():
             if not found[text] and pick.time < frame.seconds <= pick.time + _LATER:
                 shown = (one.id_at(pick.place(one.size)) for one in (before, frame) if one is not None)
                 found[text] = next(filter(None, shown), 0)
+        if before is not None:
+            shown_for = max(_LATER, frame.seconds - before.seconds)
         before = frame
     if before is not None:
+        for pick in picks.values():
+            if pick.time > before.seconds + shown_for:
+                raise InputError(f"{source.label}: its last frame is at {before.seconds:.2f} s, before {pick}")
         late = {text: pick for text, pick in picks.items() if not found[text] and pick.time >= before.seconds}
         found |= {text: before.id_at(pick.place(before.size)) for text, pick in late.items()}
     return found

@@ -103,6 +103,8 @@ def test_pick_keeps_one_before_and_after_the_time(
 def test_pick_of_nobody_names_the_place(run: Callable[..., list[NDArray[np.uint8]]]) -> None:
     with pytest.raises(InputError, match="nobody is at 5,5 at 1 s"):
         run(pick="5,5@1")
+    with pytest.raises(InputError, match=r"its last frame is at \d+\.\d\d s, before 5%,5% at 99 s"):
+        run(pick="5%,5%@99")
     with pytest.raises(ConfigError, match="not in the stretch"):
         run(pick="5,5@1", start=1.5)
 

@@ -1,4 +1,4 @@
-"""Parsers of both commands: no abbreviations, inputs and options in any order, and proposals for misspelt ones."""
+"""Parsers of the commands: no abbreviations, inputs and options in any order, and proposals for misspelt ones."""
 
 import argparse
 import logging

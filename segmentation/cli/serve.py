@@ -13,7 +13,7 @@ from typing import get_args
 from platformdirs import user_state_path
 
 from segmentation.cli.console import checks_stdout, lines_as, say
-from segmentation.cli.parser import read_time
+from segmentation.cli.parser import Parser, parse_all, read_time
 from segmentation.cli.program import run_program
 from segmentation.errors import BackendError, ConfigError, one_line
 from segmentation.options.command import LogFormat, is_workers
@@ -30,7 +30,7 @@ _SHORTEST_TOKEN = 16  # characters
 @checks_stdout
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code: 0 stopped by a signal, 1 failed, 2 wrong usage, 3 no extra `web`."""
-    options = make_serve_parser().parse_args(arguments)
+    options = parse_all(make_serve_parser(), arguments)
     with lines_as(options.log_format):
         return run_program(_PROGRAM, partial(_run, options), verbose=options.verbose)
 
@@ -101,9 +101,10 @@ def _token(file: Path | None) -> str | None:
     return token
 
 
-def make_serve_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def make_serve_parser() -> Parser:
+    parser = Parser(
         prog=_PROGRAM,
+        usage=f"{_PROGRAM} [OPTION ...]",  # all options would hide the error below them
         description="Serves a page where videos are looked at and rendered, and the same as an HTTP API.",
         epilog="exit codes: 0 stopped by a signal, 1 failed, 2 wrong usage, 3 the extra web is not installed.",
         allow_abbrev=False,

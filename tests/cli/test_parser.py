@@ -17,6 +17,7 @@ from segmentation.cli.build_engine import main as build
 from segmentation.cli.build_engine import make_parser as make_build_parser
 from segmentation.cli.main import main
 from segmentation.cli.parser import Parser
+from segmentation.cli.serve import main as serve
 from segmentation.options.config import OPTIONS
 
 Command: TypeAlias = Callable[[list[str]], int]
@@ -202,6 +203,15 @@ def test_inputs_and_options_in_any_order() -> None:
 @pytest.mark.parametrize("value", ["-5,0,10,10", "-.5,1,2,3", "-5"])
 def test_a_value_may_be_negative(value: str) -> None:
     assert parse(["a.mp4", "--region", value]).region == [value]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("given", "meant"), [("--hots=::1", "--host"), ("-watch=in", "--watch")])
+def test_serve_proposes_options_too(given: str, meant: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        serve([given])
+    usage, line = capfd.readouterr().err.splitlines()
+    assert usage == "usage: segmentation serve [OPTION ...]"
+    assert line == f"segmentation serve: error: unrecognized arguments: {given}; did you mean {meant}?"
 
 
 @pytest.mark.parametrize("form", [["--log-format", "json"], ["--log-format=json"]])

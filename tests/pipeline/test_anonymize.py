@@ -68,8 +68,8 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, workers: list[str]) -> None:
     full = ["unshare", "-rm", "sh", "-c", FULL, tmp_path]
     if shutil.which("unshare") is None or subprocess.run([*full, "true"], capture_output=True).returncode:
         pytest.skip("no file system can be mounted here")
-    program = [sys.executable, "-m", "segmentation", SAMPLE, "-o", tmp_path / "out.ts", "--max-frames", "100"]
-    options = ["--anonymize", "faces", "--quality", "high", *workers]
+    program = [sys.executable, "-m", "segmentation", SAMPLE, "-o", tmp_path / "out.ts", "--max-frames", "40"]
+    options = ["--anonymize", "faces", "--quality", "1", *workers]
     done = subprocess.run([*full, *program, *options], capture_output=True, text=True, cwd=ROOT, timeout=240)
     assert done.returncode == 1 and "No space left on device" in done.stderr, done.stderr
     assert done.stdout == "", "files are left"

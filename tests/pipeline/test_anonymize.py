@@ -11,6 +11,7 @@ import av
 import cv2
 import numpy as np
 import pytest
+from marks import DEVICES
 from numpy.typing import NDArray
 from paths import ROOT, SAMPLE
 from program import cli, running
@@ -159,10 +160,13 @@ def test_workers_do_not_divide_what_is_linked_over_time(tmp_path: Path) -> None:
     assert "go on from frame to frame" in done.stderr, done.stderr
 
 
-def test_a_region_is_covered_while_it_is_asked_for_and_no_more(tmp_path: Path) -> None:
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_region_is_covered_while_it_is_asked_for_and_no_more(device: str, tmp_path: Path) -> None:
     target = tmp_path / "out.mp4"
-    done = cli(SAMPLE, "-o", target, "--region", "100,40,80,60@0.4-0.8", "--max-frames", "30", "--json")
+    options = ["--region", "100,40,80,60@0.4-0.8", "--max-frames", "30", "--json", "--device", device]
+    done = cli(SAMPLE, "-o", target, *options)
     assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["plan"]["infer"] == ("function" if device == "cpu" else "nothing")
     made, before = pictures(target), pictures(SAMPLE)
     rate = av.open(str(SAMPLE)).streams.video[0].average_rate
     assert rate is not None

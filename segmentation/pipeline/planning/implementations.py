@@ -82,6 +82,7 @@ IMPLEMENTATIONS = {
             fallback="torch-fp16",
         ),
         "function": Implementation("segmentation.stages.inference.function:FunctionInference"),
+        "nothing": Implementation("segmentation.stages.inference.nothing:NothingInference", on_gpu=True),
         "instances": Implementation(
             "segmentation.stages.inference.instances.onnx_instances:InstanceInference", rank=5, instance_modes=_PLAIN
         ),

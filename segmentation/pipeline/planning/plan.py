@@ -41,6 +41,7 @@ from segmentation.media.opening.stream_properties import working_format
 from segmentation.media.output_stream import OutputStream, Target, as_target
 from segmentation.models.model import ENGINE, Model
 from segmentation.models.secondary import SecondaryNetwork
+from segmentation.options.anonymize import REGIONS
 from segmentation.options.config import UNCOMPRESSED, Config, with_batch_size
 from segmentation.options.devices import allows_cuda, processor
 from segmentation.options.effect import Effect
@@ -436,9 +437,11 @@ def _infer_candidates(names: tuple[str, ...], config: Config, model: Model | Non
     option = f"--infer {asked}" if config.infer else f"--device {config.device}"
     known = IMPLEMENTATIONS["infer"]
     if callable(config.model):
-        if asked not in (None, "function"):
+        alone = config.anonymize == REGIONS and _mode(config) != "baseline"
+        serving = ("nothing", "function") if alone else ("function",)
+        if asked is not None and asked not in serving:
             raise ConfigError(f"{option}: can't run the {config.model_name}; leave it out")
-        return ("function",)
+        return serving if asked is None else (asked,)
     if str(config.model).endswith(ENGINE):
         if asked not in (None, "tensorrt"):
             raise ConfigError(f"{option}: can't run the engine {config.model}; use --infer tensorrt or the ONNX")

@@ -28,6 +28,7 @@ class Regions:
             region.shares(info.upright_size)
         self._alone = config.anonymize == REGIONS
         self._info, self._transfer = info, transfer
+        self._drawn: tuple[tuple[object, ...], NDArray[np.float32]] | None = None  # the last mask, and what it shows
 
     def __call__(self, batch: MaskedBatch) -> MaskedBatch:
         """`found` stays that of the network, but where there is none."""
@@ -36,16 +37,25 @@ class Regions:
         count = len(batch)
         times = [float(frame.pts * self._info.time_base - self._info.start) for frame in batch.frames.frames]
         shape: tuple[int, int] = tuple(batch.masks.shape[1:])
-        places = np.stack([drawn(self._regions, self._info.upright_size, time, shape) for time in times])
-        masks = self._highest(batch.masks, places, count)
-        found = np.array([mask.any() for mask in places]) if self._alone else batch.found
-        return replace(batch, masks=masks, found=found)
+        masks = [self._mask(time, shape) for time in times]
+        same = all(mask is masks[0] for mask in masks)  # which one row stands for
+        places = masks[0][None] if same else np.stack(masks)
+        found = np.array([mask.any() for mask in masks]) if self._alone else batch.found
+        return replace(batch, masks=self._highest(batch.masks, places, count), found=found)
+
+    def _mask(self, time: float, shape: tuple[int, int]) -> NDArray[np.float32]:
+        """Returns `drawn` of a time; the same array as before while the same regions are there."""
+        there = shape, *(region for region in self._regions if region.begin <= time < region.end)
+        kept = self._drawn  # another thread may replace it
+        if kept is None or kept[0] != there:
+            kept = self._drawn = there, drawn(self._regions, self._info.upright_size, time, shape)
+        return kept[1]
 
     def _highest(self, masks: Array, places: NDArray[np.float32], count: int) -> Array:
         if isinstance(masks, np.ndarray):
             return np.maximum(masks[:count], places)
         memory: Memory = "cuda"
-        there = self._transfer.rows(places, memory, count)
+        there = self._transfer.rows(places, memory, len(places))
         with self._transfer.on_stream():
             return masks[:count].maximum(there)
 

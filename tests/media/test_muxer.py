@@ -12,6 +12,7 @@ from videos import Synthetic, packets, same_packets
 
 from segmentation import OutputError, segment
 from segmentation.media.copying.format_limits import in_ticks
+from segmentation.options.keywords import RunOptions
 
 
 @pytest.mark.slow
@@ -87,6 +88,19 @@ def test_a_gap_that_an_mp4_cannot_state_is_refused_and_others_hold_it(frames: in
     with pytest.raises(OutputError, match=r"has a gap of 60\.0 h at \S+ s, longer than \.mp4 files can state; name a"):
         segment(source, tmp_path / "b.mp4", effect="mask", encode="x264")
     assert segment(source, tmp_path / "b.mkv", effect="mask", encode="x264").frames == len(shown)
+
+
+@pytest.mark.parametrize("options", [{}, {"anonymize": "faces"}])
+def test_an_output_does_not_claim_the_alpha_of_its_source(
+    options: RunOptions, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clip, target = tmp_path / "clip.webm", tmp_path / "a.mkv"
+    segment(Synthetic(pts=range(3)).write(tmp_path / "in.mkv"), clip, effect="cutout")
+    caplog.clear()
+    segment(clip, target, mode="baseline", **options)
+    with av.open(str(target)) as container:
+        assert "alpha_mode" not in {name.lower() for name in container.streams.video[0].metadata}
+    assert "its alpha is not read" in caplog.text and "alpha_mode" not in caplog.text
 
 
 def test_subtitles_may_begin_together(tmp_path: Path) -> None:

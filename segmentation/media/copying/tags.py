@@ -16,7 +16,8 @@ log = logging.getLogger(__name__)
 
 _NAMELESS = {"language", "handler_name", "vendor_id", "timecode"}  # tags that say nothing of what is shown
 MP4 = ("mp4", "mov")  # FFmpeg's muxers
-_OWN_TAGS = {"encoder", "major_brand", "minor_version", "compatible_brands", "duration"}
+# `alpha_mode` belongs to VP8 and VP9 with alpha, which outputs of such a source have not.
+_OWN_TAGS = {"alpha_mode", "encoder", "major_brand", "minor_version", "compatible_brands", "duration"}
 _MATROSKA_STATISTICS = ("BPS", "NUMBER_OF_", "_STATISTICS", "DURATION")
 
 

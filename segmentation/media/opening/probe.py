@@ -48,6 +48,8 @@ _TIMED = ("video", "audio")  # streams by whose first packets an input begins
 _MOST_HELD = 4096  # packets, while one of each such stream is waited for
 
 ALPHA = "alpha"  # in `VideoInfo.left_out`
+_ALPHA_MODE = ("alpha_mode", "ALPHA_MODE")  # FFmpeg reads its own files' tag in place of the track's property
+_BESIDE = ("vp8", "vp9")  # codecs whose alpha is beside the pictures
 _EXIF = ("mjpeg", "png", "apng", "webp", "tiff")  # codecs of pictures that may carry it
 
 
@@ -194,7 +196,7 @@ def _left_out(facts: StreamFacts, stream: VideoStream, path: str) -> tuple[str, 
         "360-degree metadata": facts.spherical,
         "metadata of two views": facts.stereo,
         "Dolby Vision metadata": dolby is not None,
-        ALPHA: stream.metadata.get("alpha_mode") == "1",  # of VP8 and VP9, beside the pictures
+        ALPHA: stream.codec_context.name in _BESIDE and "1" in (stream.metadata.get(name) for name in _ALPHA_MODE),
     }
     return tuple(name for name, there in has.items() if there)
 

@@ -1,10 +1,13 @@
 """Runs the command line."""
 
+import ctypes
 import gc
 import os
 import re
 import signal
 import sys
+import threading
+from contextlib import suppress
 
 _SHOWN = {"-h", "--help", "--help-all", "--version"}  # which need no library of the stages
 
@@ -32,6 +35,7 @@ def start() -> None:
             if code := show():
                 sys.exit(code)
         begin_processes()
+        begin_driver()
         from segmentation.cli.main import command
     except (ImportError, MemoryError, OSError) as exc:  # one is missing, or memory or descriptors are used up
         text = " ".join(str(exc).split())
@@ -64,6 +68,21 @@ def begin_processes() -> None:
         from segmentation.system.fork_server import ForkServer
 
         ForkServer.start_early("segmentation.sessions.process_worker" if found[1] else "segmentation.scale.worker")
+
+
+def begin_driver() -> None:
+    """Starts a GPU's driver on a thread, beside the imports, if this process may use one.
+
+    That takes a quarter of a second, without the GIL. Whoever asks the driver next waits for what is left of it.
+    """
+    if not re.search(r"--(?:workers|processes|baseline)\b|--device[ =](?!cuda)", " ".join(sys.argv)):
+        with suppress(RuntimeError):  # no thread can be started, as the run will say
+            threading.Thread(target=_start_driver, name="driver").start()
+
+
+def _start_driver() -> None:
+    with suppress(OSError, AttributeError):  # there is none
+        ctypes.CDLL("libcuda.so.1").cuInit(0)
 
 
 if __name__ == "__main__":

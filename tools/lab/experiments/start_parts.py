@@ -11,7 +11,6 @@ since the process was started, seconds that it took]. Functions that a revision 
 from __future__ import annotations
 
 import argparse
-import gc
 import importlib.machinery
 import json
 import os
@@ -51,8 +50,9 @@ segmentation.sessions.session: Segmenter.close
 class Marks:
     """Finds modules as Python does, times the imports of libraries, and wraps the functions of `_PARTS`."""
 
-    def __init__(self, begin: float) -> None:
+    def __init__(self, begin: float, target: Path) -> None:
         self.found: list[tuple[str, str, float, float]] = []
+        self._target = target
         self._begin = begin
         self._libraries = {*_LIBRARIES.split()}
         rows = (line.partition(":") for line in _PARTS.strip().splitlines())
@@ -78,6 +78,8 @@ class Marks:
                 self.mark(f"import {name}", begin)
             for call in self._parts.get(name, ()):
                 self._wrap(module, call)
+            if name == "segmentation.cli.main":
+                module.command = lambda: self._end(module.main())
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
@@ -98,23 +100,20 @@ class Marks:
 
         setattr(owner, name, outer)
 
+    def _end(self, code: int) -> None:
+        """Writes the marks, and ends the process, in place of the program's own last steps."""
+        self._target.write_text(json.dumps(sorted(self.found, key=lambda mark: mark[2])), encoding="utf-8")
+        os._exit(code)
+
 
 def child(target: Path, begin: float) -> None:
     """Runs the command line of this process as the program does, and writes its marks to `target`."""
-    marks = Marks(begin)
+    marks = Marks(begin, target)
     marks.mark("Python", begin)
     sys.meta_path.insert(0, marks)  # type: ignore[arg-type]
     from segmentation import __main__ as entry
 
-    gc.disable()
-    entry.begin_processes()
-    from segmentation.cli.main import main
-
-    gc.freeze()
-    gc.enable()
-    code = main()
-    target.write_text(json.dumps(sorted(marks.found, key=lambda mark: mark[2])), encoding="utf-8")
-    os._exit(code)
+    entry.start()
 
 
 def start(tree: Path, video: Path, folder: Path) -> dict[str, Any]:

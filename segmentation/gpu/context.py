@@ -13,7 +13,6 @@ from weakref import WeakValueDictionary, ref
 
 import numpy as np
 import torch
-from cuda.core import Device
 from numpy.typing import NDArray
 
 from segmentation.frames import PixelFormat
@@ -21,6 +20,7 @@ from segmentation.frames.event import Event
 from segmentation.frames.orientation import UPRIGHT, Orientation
 from segmentation.gpu import cuda_calls
 from segmentation.gpu.capture_lock import capture_unsafe
+from segmentation.gpu.discovery import arch_of, enter_context
 from segmentation.gpu.kernels import Kernels, KernelSource, compiled, signatures
 from segmentation.gpu.pinned_pool import PinnedPool
 from segmentation.gpu.plane_pool import PlanePool
@@ -56,7 +56,7 @@ class Gpu:
         self.device = torch.device("cuda", index)
         self._entered = _Entered()
         torch.cuda.set_device(self.device)
-        Device(index).set_current()
+        enter_context(index)
         self._context = cuda_calls.current_context()
         self.stream = torch.cuda.Stream(self.device, priority=priority)
         self.cvcuda_stream = cvcuda.as_stream(self.stream.cuda_stream)
@@ -69,7 +69,7 @@ class Gpu:
     def enter(self) -> None:
         """Makes this device the current one of the calling thread. Every thread that queues work calls it first.
 
-        cuda-core would list and ask all devices anew in each thread, and give up the GIL each time.
+        `enter_context` would ask for the device anew in each thread, and give up the GIL each time.
         """
         if not self._entered.yes:
             torch.cuda.set_device(self.device)
@@ -112,7 +112,7 @@ class Gpu:
         key = (source, layout, orientation)
         found = self._kernels.get(key)
         if found is None:
-            program = compiled(Device(self.index).arch, source, layout, orientation)
+            program = compiled(arch_of(self.index), source, layout, orientation)
             found = self._kernels[key] = Kernels(self.stream.cuda_stream, program, signatures(source, layout))
         return found
 

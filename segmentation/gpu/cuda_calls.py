@@ -1,4 +1,4 @@
-"""Calls of the CUDA driver that only queue work, without releasing the GIL: launches, copies, events.
+"""Calls of the CUDA driver. Those that only queue work keep the GIL: launches, copies, events.
 
 Libraries release the GIL in every call. While many threads compete for the GIL, a thread then waits many times longer
 for it than the call takes.
@@ -14,6 +14,7 @@ from cuda.bindings.driver import CUresult
 _DRIVER = "libcuda.so.1"
 _NOT_READY = int(CUresult.CUDA_ERROR_NOT_READY)
 _BLOCKING, _UNTIMED = 1, 2  # CU_EVENT_BLOCKING_SYNC: a waiting thread sleeps; CU_EVENT_DISABLE_TIMING
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: the stream does not wait for the default one
 _BUFFER, _SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE of cuda.h
 
 
@@ -44,6 +45,12 @@ _FUNCTIONS: dict[str, tuple[type, ...]] = {
     "cuEventRecord": (c_void_p, c_void_p),
     "cuEventQuery": (c_void_p,),
     "cuEventElapsedTime": (POINTER(c_float), c_void_p, c_void_p),
+}
+_LONG_FUNCTIONS: dict[str, tuple[type, ...]] = {
+    "cuEventSynchronize": (c_void_p,),
+    "cuStreamCreate": (POINTER(c_void_p), c_uint),
+    "cuLibraryLoadData": (POINTER(c_void_p), c_char_p, c_void_p, c_void_p, c_uint, c_void_p, c_void_p, c_uint),
+    "cuLibraryGetKernel": (POINTER(c_void_p), c_void_p, c_char_p),
 }
 
 
@@ -137,7 +144,7 @@ class Event:
 
     def synchronize(self) -> None:
         """Blocks the calling thread until the event has passed. Releases the GIL."""
-        _check(_synchronize()(self._handle), "an event is waited for")
+        _check(_patient().cuEventSynchronize(self._handle), "an event is waited for")
 
     def elapsed_time(self, end: "Event") -> float:
         """Returns the milliseconds from this event to `end`."""
@@ -147,8 +154,31 @@ class Event:
 
 
 @cache
-def _synchronize() -> "ctypes._NamedFuncPointer":
-    """Returns the driver's cuEventSynchronize, loaded so that the call releases the GIL."""
-    function = ctypes.CDLL(_DRIVER).cuEventSynchronize
-    function.argtypes, function.restype = (c_void_p,), c_int
-    return function
+def _patient() -> ctypes.CDLL:
+    """Returns the driver, loaded so that its calls release the GIL: those that wait or work long."""
+    library = ctypes.CDLL(_DRIVER)
+    for name, types in _LONG_FUNCTIONS.items():
+        function = getattr(library, name)
+        function.argtypes, function.restype = types, c_int
+    return library
+
+
+def make_stream() -> int:
+    """Returns a stream of the thread's current CUDA context, which is never destroyed."""
+    stream = c_void_p()
+    _check(_patient().cuStreamCreate(byref(stream), _NON_BLOCKING), "a stream is made")
+    return stream.value or 0
+
+
+def load_library(code: bytes) -> int:
+    """Loads the machine code of kernels, for all contexts, and returns the driver's CUlibrary."""
+    library = c_void_p()
+    _check(_patient().cuLibraryLoadData(byref(library), code, None, None, 0, None, None, 0), "kernels are loaded")
+    return library.value or 0
+
+
+def kernel_of(library: int, name: str) -> int:
+    """Returns the CUkernel of that name, which is launched as a CUfunction is."""
+    kernel = c_void_p()
+    _check(_patient().cuLibraryGetKernel(byref(kernel), library, name.encode()), f"the kernel {name} is looked up")
+    return kernel.value or 0

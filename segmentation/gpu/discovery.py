@@ -110,6 +110,11 @@ def require_gpu(index: int) -> GpuInfo:
     raise BackendError(f"device cuda:{index}: the NVIDIA driver shows no such GPU; use --device cuda:0")
 
 
+def arch_of(index: int) -> str:
+    """Returns the compute capability of the `index`-th GPU without its point, such as "90". Raises as `require_gpu`."""
+    return "{}{}".format(*require_gpu(index).capability)
+
+
 def driver_is_there() -> bool:
     """Returns whether NVIDIA's driver can be loaded, whether or not it shows a GPU."""
     return _loads(DRIVER)

@@ -8,12 +8,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-
-import cuda.core as nvrtc
-from cuda.core import ObjectCode
-from cuda.core.utils import FileStreamProgramCache, make_program_cache_key
+from typing import TYPE_CHECKING
 
 from segmentation.frames import PixelFormat
 from segmentation.frames.orientation import UPRIGHT, Orientation
@@ -21,6 +19,14 @@ from segmentation.gpu import cuda_calls
 from segmentation.gpu.built_kernels import built_kernels
 from segmentation.gpu.signatures import Argument, Packer, Signature, signatures_of
 from segmentation.system.cache import engine_folder
+from segmentation.system.imports import imported
+
+if TYPE_CHECKING:  # most starts find all machine code in the package, and do without a tenth of a second of imports
+    from cuda.core import ObjectCode, ProgramOptions
+    from cuda.core.utils import FileStreamProgramCache
+
+if find_spec("cuda.core") is None:
+    raise ModuleNotFoundError("No module named 'cuda.core'", name="cuda.core")
 
 log = logging.getLogger(__name__)
 
@@ -83,10 +89,26 @@ class _Kernel:
     size: "ctypes._Pointer[ctypes.c_size_t]"  # to the length of the arguments, in bytes
 
 
+class MachineCode:
+    """The machine code of a program, which the driver loads when a kernel is first asked for."""
+
+    def __init__(self, code: bytes) -> None:
+        self.code = code
+        self._lock = threading.Lock()
+        self._library: int | None = None
+
+    def kernel(self, name: str) -> int:
+        """Returns the driver's handle of a kernel. Raises `DriverError`."""
+        with self._lock:
+            if self._library is None:
+                self._library = cuda_calls.load_library(self.code)
+        return cuda_calls.kernel_of(self._library, name)
+
+
 class Kernels:
     """Queues the kernels of one program by name: `kernels("reduce", (width, height, count), *arguments)`."""
 
-    def __init__(self, stream: int, program: ObjectCode, signatures: dict[str, Signature]) -> None:
+    def __init__(self, stream: int, program: MachineCode, signatures: dict[str, Signature]) -> None:
         self._stream = stream
         self._program = program
         self._signatures = signatures
@@ -119,7 +141,7 @@ class Kernels:
     def _load(self, name: str) -> _Kernel:
         signature = self._signatures[name]
         size = ctypes.pointer(ctypes.c_size_t(signature.form.size))
-        kernel = _Kernel(int(self._program.get_kernel(name).handle), signature, size)
+        kernel = _Kernel(self._program.kernel(name), signature, size)
         return self._loaded.setdefault(name, kernel)
 
 
@@ -133,9 +155,9 @@ class _Compiler:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._programs: dict[Program, Future[ObjectCode]] = {}
+        self._programs: dict[Program, Future[MachineCode]] = {}
 
-    def begin(self, program: Program, done: Callable[[], None] | None = None) -> Future[ObjectCode]:
+    def begin(self, program: Program, done: Callable[[], None] | None = None) -> Future[MachineCode]:
         """Returns the machine code as it will be. Any number of threads may ask for one program.
 
         `done` is called when it is compiled, unless another thread has begun that before.
@@ -161,7 +183,7 @@ class _Compiler:
 COMPILER = _Compiler()
 
 
-def compiled(arch: str, source: KernelSource, layout: PixelFormat, orientation: Orientation) -> ObjectCode:
+def compiled(arch: str, source: KernelSource, layout: PixelFormat, orientation: Orientation) -> MachineCode:
     """Returns the machine code of a program: the package's, else from a cache on disk, else compiled, which takes long.
 
     `arch` is the compute capability without its point, such as "90". See `KernelSource.macros` for the rest.
@@ -181,15 +203,16 @@ def begin_compiling(programs: Sequence[Program]) -> None:
         COMPILER.begin(program, say if program in new else None)
 
 
-def compile_program(program: Program, cache: FileStreamProgramCache | None, *, lines: bool) -> ObjectCode:
+def compile_program(program: Program, cache: "FileStreamProgramCache | None", *, lines: bool) -> "ObjectCode":
     """Compiles a program, unless it is in the `cache`. With `lines` profilers show source beside the machine code."""
-    return nvrtc.Program(program.source.text(), "c++", _options(program, lines)).compile("cubin", cache=cache)
+    compiler = imported("cuda.core").Program(program.source.text(), "c++", _options(program, lines))
+    return compiler.compile("cubin", cache=cache)
 
 
-def _compile(program: Program, done: Callable[[], None] | None) -> ObjectCode:
+def _compile(program: Program, done: Callable[[], None] | None) -> MachineCode:
     if (built := built_kernels(program.arch).get(program.fingerprint())) is not None:
-        return ObjectCode.from_cubin(built)
-    code = compile_program(program, _cache(), lines=True)
+        return MachineCode(built)
+    code = MachineCode(bytes(compile_program(program, _cache(), lines=True).code))
     if done is not None:
         done()
     return code
@@ -200,17 +223,19 @@ def _is_there(program: Program) -> bool:
     if program.fingerprint() in built_kernels(program.arch):
         return True
     options, text = _options(program, lines=True), program.source.text()
-    key = make_program_cache_key(code=text, code_type="c++", options=options, target_type="cubin")
+    make_key = imported("cuda.core.utils").make_program_cache_key
+    key = make_key(code=text, code_type="c++", options=options, target_type="cubin")
     return _cache().get(key) is not None
 
 
-def _options(program: Program, lines: bool) -> nvrtc.ProgramOptions:
+def _options(program: Program, lines: bool) -> "ProgramOptions":
     macros: list[str | tuple[str, str]] = list(program.macros().items())
-    return nvrtc.ProgramOptions(arch=f"sm_{program.arch}", std=_STANDARD, define_macro=macros, lineinfo=lines)
+    options = {"arch": f"sm_{program.arch}", "std": _STANDARD, "define_macro": macros, "lineinfo": lines}
+    return imported("cuda.core").ProgramOptions(**options)
 
 
-def _cache() -> FileStreamProgramCache:
-    return FileStreamProgramCache(engine_folder() / "kernels")
+def _cache() -> "FileStreamProgramCache":
+    return imported("cuda.core.utils").FileStreamProgramCache(engine_folder() / "kernels")
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from segmentation.frames import FORMATS, VideoInfo
 from segmentation.frames.orientation import UPRIGHT
-from segmentation.gpu.discovery import require_gpu
+from segmentation.gpu.discovery import arch_of
 from segmentation.options.config import Config
 from segmentation.pipeline.planning.plan import Plan
 
@@ -15,7 +15,7 @@ def begin_kernels(plan: Plan, info: VideoInfo, config: Config, index: int) -> No
     from segmentation.stages.inference.compiler.network_kernels import DEPTHWISE, INSTANCES, STEM
     from segmentation.stages.masks.mask_kernels import MASKS
 
-    arch, infer = "{}{}".format(*require_gpu(index).capability), plan.infer.name if plan.infer is not None else ""
+    arch, infer = arch_of(index), plan.infer.name if plan.infer is not None else ""
     # Decoders and encoders have frames as they are stored, other stages turn them.
     programs = [Program(arch, FRAMES, FORMATS[plan.pix_fmt], shown) for shown in {UPRIGHT, info.orientation}]
     others: list[KernelSource] = [MASKS]

@@ -28,7 +28,7 @@ from weakref import finalize
 from segmentation.system.child_process import ChildProcess
 from segmentation.system.imports import imported
 
-LIBRARIES = ("torch", "cuda.core")  # of processes on GPUs: take long to import, and don't look for a GPU then
+LIBRARIES = ("torch",)  # of processes on GPUs: takes long to import, and does not look for a GPU then
 _MOST_BYTES = 1 << 16  # of a request
 _MOST_DESCRIPTORS = 16  # with one
 _NUMBER = struct.Struct("q")  # a process's id, and the code with which it has ended

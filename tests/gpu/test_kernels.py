@@ -15,7 +15,6 @@ from segmentation.frames.orientation import UPRIGHT, Orientation
 pytest.importorskip("cuda.core", reason="cuda-core is not installed")
 from segmentation.clips.sampling import CLIPS
 from segmentation.gpu import built_kernels, kernels
-from segmentation.gpu.discovery import GpuInfo
 from segmentation.gpu.kernels import COMPILER, KernelSource, Program, begin_compiling, compiled, signatures
 from segmentation.interval.kernels import PROPAGATION
 from segmentation.options.config import Config
@@ -178,7 +177,7 @@ def test_the_package_is_built_with_what_usual_runs_ask_for(built: Path, monkeypa
     for name in ("torch-fp16", "torch-instances"):
         plan = SimpleNamespace(infer=SimpleNamespace(name=name), pix_fmt="yuv420p")
         monkeypatch.setattr(kernels, "begin_compiling", asked.extend)
-        monkeypatch.setattr(first_run, "require_gpu", lambda index: GpuInfo("a GPU", (9, 0)))
+        monkeypatch.setattr(first_run, "arch_of", lambda index: "90")
         for shown in (UPRIGHT, Orientation(1), Orientation(3)):
             info = SimpleNamespace(orientation=shown)
             first_run.begin_kernels(plan, info, Config(interval=4), 0)  # type: ignore[arg-type]

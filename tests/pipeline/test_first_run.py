@@ -11,7 +11,6 @@ from videos import video_info
 
 from segmentation import Config
 from segmentation.frames import FORMATS
-from segmentation.gpu.discovery import GpuInfo
 from segmentation.pipeline import first_run
 
 MARK = "preparing the GPU for its first run: "
@@ -27,7 +26,7 @@ def test_the_programs_of_a_run(interval: int, monkeypatch: pytest.MonkeyPatch) -
 
     begun: list[Any] = []
     monkeypatch.setattr(kernels, "begin_compiling", begun.extend)
-    monkeypatch.setattr(first_run, "require_gpu", lambda index: GpuInfo("a GPU", (12, 0)))
+    monkeypatch.setattr(first_run, "arch_of", lambda index: "120")
     plan: Any = SimpleNamespace(infer=SimpleNamespace(name="torch-fp16"), pix_fmt="yuv444p")
     first_run.begin_kernels(plan, video_info(rotation=90), Config(interval=interval), 0)
     assert {program.arch for program in begun} == {"120"} and len(set(begun)) == len(begun)

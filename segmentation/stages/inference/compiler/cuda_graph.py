@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 import torch
-from cuda.core import Device, Stream
 
 from segmentation.errors import one_line
 from segmentation.frames import FORMATS
 from segmentation.frames.orientation import UPRIGHT
 from segmentation.gpu.capture_lock import capturing
+from segmentation.gpu.cuda_calls import make_stream
+from segmentation.gpu.discovery import arch_of, enter_context
 from segmentation.gpu.kernels import Kernels, KernelSource, Program, begin_compiling, compiled, signatures
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ T = TypeVar("T")  # what a network returns: tensors, which its next run overwrit
 # Streams that no network uses at the moment. cuBLAS keeps 33 MB for each on which it has multiplied, as long as the
 # process lives, and the kernels of a CUDA graph write there: so a stream serves one network at a time, and then others.
 _idle_streams: defaultdict[torch.device, deque[torch.cuda.Stream]] = defaultdict(deque)
-_made: list[Stream] = []  # all of them, which keeps them alive
 
 _LAYOUT = FORMATS["yuv420p"]  # all programs are compiled for frames of some layout
 
@@ -83,11 +83,8 @@ def own_stream(device: torch.device) -> torch.cuda.Stream:
 
     PyTorch has 32 streams, and gives the same ones out again.
     """
-    place = Device(device.index)
-    place.set_current()
-    stream = place.create_stream()
-    _made.append(stream)
-    return torch.cuda.ExternalStream(int(stream.handle), device)
+    enter_context(device.index)
+    return torch.cuda.ExternalStream(make_stream(), device)
 
 
 class GraphedNetwork(Generic[T]):
@@ -158,10 +155,10 @@ def _captured(run: Callable[[], T], stream: torch.cuda.Stream, name: str) -> tup
 def kernels_on(device: torch.device, source: KernelSource) -> Kernels:
     """Returns a program's kernels, queued on the stream of `device` that is PyTorch's current one."""
     stream = torch.cuda.current_stream(device).cuda_stream
-    program = compiled(Device(device.index).arch, source, _LAYOUT, UPRIGHT)
+    program = compiled(arch_of(device.index), source, _LAYOUT, UPRIGHT)
     return Kernels(stream, program, signatures(source, _LAYOUT))
 
 
 def begin_kernels_on(device: torch.device, sources: Sequence[KernelSource]) -> None:
     """Begins to compile programs side by side, for `kernels_on`."""
-    begin_compiling([Program(Device(device.index).arch, source, _LAYOUT, UPRIGHT) for source in sources])
+    begin_compiling([Program(arch_of(device.index), source, _LAYOUT, UPRIGHT) for source in sources])

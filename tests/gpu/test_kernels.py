@@ -1,5 +1,6 @@
 """The kernels compile for every GPU and every layout. Compiling needs no GPU; other tests run the kernels."""
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -139,6 +140,25 @@ def test_what_was_built_into_the_package_is_not_compiled(
     assert bytes(compiled("90", CLIPS, program.layout, UPRIGHT).code) == b"built"
     assert not caplog.records
     assert not (folder / "kernels").exists()  # where compiled ones are kept
+
+
+def test_what_was_built_needs_no_compiler(built: Path) -> None:
+    program = Program("90", CLIPS, FORMATS["yuv420p"])
+    path = built_kernels.write_built_kernels("90", {program.fingerprint(): b"built"})
+    start = f"""
+import sys
+from pathlib import Path
+from segmentation.gpu import built_kernels
+built_kernels.FOLDER = Path({str(path.parent)!r})
+from segmentation.clips.sampling import CLIPS
+from segmentation.frames import FORMATS
+from segmentation.gpu.kernels import Program, begin_compiling, compiled
+from segmentation.frames.orientation import UPRIGHT
+begin_compiling([Program("90", CLIPS, FORMATS["yuv420p"])])
+print(compiled("90", CLIPS, FORMATS["yuv420p"], UPRIGHT).code.decode(), "cuda.core" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", start], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert done.stdout == "built False\n"
 
 
 def test_nothing_that_was_built_serves_a_changed_kernel(

@@ -32,11 +32,12 @@ class FakeSegmenter:
         progress: Callable[[int, int], None],
         **options: Any,
     ) -> Report:
-        """Writes a file of one byte."""
+        """Writes files of one byte, for each output."""
         self.runs.append({"source": source, **options})
         type(self).during(stop)
         progress(1, 2)
-        Path(target).write_bytes(b"v")
+        for path in (target, *(path for _, path in options.get("also", ()))):
+            Path(path).write_bytes(b"v")
         return Report(
             input=source,
             output=str(target),

@@ -127,7 +127,7 @@ def test_missing_folders_are_made_as_the_inputs_folders(here: Path, session: Ses
     assert not Path("out").exists()
     options = ["--results", "out/results", "--also", "mask:out/masks"]
     assert main(["in", "-r", "-o", "out", "-q", *options]) == 0
-    assert Path("out/deep/a.segmented.mp4").is_file() and Path("out/masks/deep").is_dir()
+    assert Path("out/deep/a.segmented.mp4").is_file() and Path("out/masks/deep/a.segmented.mask.mp4").is_file()
     assert [run["results"] for run in session.made[0].runs] == [
         Path("out/results/a.segmented.jsonl"),
         Path("out/results/deep/a.segmented.jsonl"),

@@ -13,6 +13,7 @@ from bugs import ABORT, ABORT_ENCODERS, plant
 from marks import first
 from paths import SAMPLE
 from program import TIMEOUT, cli, start
+from quick import NETWORK
 from rtsp_server import RtspServer
 from videos import Synthetic, times
 
@@ -28,7 +29,7 @@ STAGES = [
     "media.muxer:Muxer.copy_streams",
 ]
 ENCODERS = "stages.encode.codec_settings:CodecSettings.wrap_frame"
-FAST = ("--device", "cpu", "--effect", "mask", "--preset", "ultrafast")
+FAST = ("--device", "cpu", "--effect", "mask", "--preset", "ultrafast", "--model", NETWORK)
 
 
 @pytest.fixture

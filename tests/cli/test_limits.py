@@ -13,7 +13,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from paths import SAMPLE
-from program import TIMEOUT, cli, running, start
+from program import TIMEOUT, running, start
+from quick import cli
 from server import Server, serving
 
 

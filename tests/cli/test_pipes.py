@@ -14,7 +14,8 @@ import av
 import pytest
 from marks import first
 from paths import ROOT, SAMPLE
-from program import TIMEOUT, cli
+from program import TIMEOUT
+from quick import cli
 from videos import Synthetic, packets, pictures, same_packets, times
 
 FEW = ("--max-frames", "12", "-q")

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from marks import first
 from paths import ROOT, SAMPLE
-from program import TIMEOUT, cli, start
+from program import TIMEOUT, start
+from quick import cli
 from videos import Synthetic, times
 
 FEW = ("--max-frames", 3)

@@ -11,7 +11,8 @@ import av
 import pytest
 from marks import first
 from paths import SAMPLE, SHARED
-from program import cli, report, start
+from program import report, start
+from quick import cli
 from videos import Synthetic, packets, pictures, times
 
 FRAMES = 300  # of the video of people

@@ -13,7 +13,8 @@ import pytest
 from kept import check_kept_pixels, kept
 from marks import first
 from paths import SAMPLE
-from program import cli, report
+from program import report
+from quick import cli, segment
 from videos import (
     StreamPacket,
     Synthetic,
@@ -27,7 +28,7 @@ from videos import (
     times,
 )
 
-from segmentation import Config, InputError, segment
+from segmentation import Config, InputError
 from segmentation.stages.masks.smoothing import REACH
 
 SUBTITLES = ((0.1, 0.4, "one"), (0.5, 0.7, "two"), (0.8, 0.95, "three"))
@@ -44,9 +45,9 @@ def test_kept_pixels_are_bit_identical(pix_fmt: str, full: bool, tmp_path: Path)
         frames=frames, pts=range(4), pix_fmt=pix_fmt, range=2 if full else 1, color=(1, 1, 1)
     ).write(tmp_path / "in.mkv")  # fmt: skip
     masks = kept(source, tmp_path)
-    segment(source, tmp_path / "ffv1.mkv", codec="ffv1")
+    segment(source, tmp_path / "ffv1.mkv", codec="ffv1", model="person")
     check_kept_pixels(source, tmp_path / "ffv1.mkv", masks)
-    segment(source, tmp_path / "x264.mp4", codec="h264", quality=0, effect="color:#ff0000")
+    segment(source, tmp_path / "x264.mp4", codec="h264", quality=0, effect="color:#ff0000", model="person")
     check_kept_pixels(source, tmp_path / "x264.mp4", masks)
     for name in ("ffv1.mkv", "x264.mp4"):
         frame = next(pictures(tmp_path / name)).frame
@@ -64,7 +65,7 @@ def test_kept_pixels_of_compressed_video(rotation: int, tmp_path: Path) -> None:
     source = clip.write(tmp_path / "in.mov")
     assert next(pictures(source)).frame.rotation == rotation
     masks = kept(source, tmp_path)
-    segment(source, tmp_path / "out.mkv", codec="ffv1")
+    segment(source, tmp_path / "out.mkv", codec="ffv1", model="person")
     check_kept_pixels(source, tmp_path / "out.mkv", masks)
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from paths import SAMPLE
 from program import run_tool
+from quick import segment
 from videos import Synthetic, packets, pictures, same_packets, times
 
-from segmentation import ConfigError, InputError, Segmenter, segment
+from segmentation import ConfigError, InputError, Segmenter
 from segmentation.options.keywords import Format
 
 

@@ -16,7 +16,7 @@ import pytest
 from marks import first
 from numpy.typing import NDArray
 from paths import SAMPLE
-from program import cli
+from quick import cli
 from rtsp_server import RtspServer
 from videos import Synthetic, times
 

@@ -21,10 +21,11 @@ import av
 import pytest
 from marks import first
 from paths import SAMPLE
-from program import TIMEOUT, cli, file_limit, report, running, start, without_progress
+from program import TIMEOUT, file_limit, report, running, start, without_progress
+from quick import cli, segment
 from videos import Synthetic, packets, same_packets, same_times, times, video_info
 
-from segmentation import Config, OutputError, segment
+from segmentation import Config, OutputError
 from segmentation.flow import trace
 from segmentation.frames import VideoInfo
 from segmentation.media import muxer

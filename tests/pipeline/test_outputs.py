@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from marks import first
 from paths import SAMPLE
-from program import TIMEOUT, cli, file_limit, report, running, start, without_progress
+from program import TIMEOUT, file_limit, report, running, start, without_progress
+from quick import cli, segment
 from videos import Synthetic, packets, pictures, same_packets, same_times, times
 
-from segmentation import ConfigError, DeviceError, OutputError, segment
+from segmentation import ConfigError, DeviceError, OutputError
 from segmentation.frames import FrameBatch
 from segmentation.media.muxer import Muxer
 from segmentation.options.also import effect_and_file

@@ -10,9 +10,10 @@ import av
 import numpy as np
 import pytest
 from flv import without_early_sound
+from quick import segment
 from videos import Synthetic, packets
 
-from segmentation import InputError, OutputError, Segmenter, segment
+from segmentation import InputError, OutputError, Segmenter
 from segmentation.media.muxer import format_holds
 from segmentation.options.config import Config
 from segmentation.pipeline.time_report import missing_streams, report_late

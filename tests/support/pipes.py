@@ -9,8 +9,9 @@ from typing import BinaryIO
 
 from paths import ROOT
 from program import TIMEOUT
+from quick import NETWORK
 
-COMMAND = [sys.executable, "-m", "segmentation"]
+COMMAND = [sys.executable, "-m", "segmentation", "--model", str(NETWORK)]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
 
 

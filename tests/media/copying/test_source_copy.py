@@ -5,7 +5,8 @@ from pathlib import Path
 import av
 import pytest
 from mpegts import without_packet
-from program import cli, report
+from program import report
+from quick import cli
 from videos import Synthetic, packets
 
 SOUND = 257  # its PID

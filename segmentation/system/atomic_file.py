@@ -10,7 +10,6 @@ import errno
 import os
 import re
 import stat
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,13 +24,7 @@ _ATTEMPTS = 100  # at a temporary name; another process takes it for a leftover 
 
 _NONE = -1  # no descriptor: the system refuses it
 
-# Seconds for which the names in a folder are remembered: each name that is read gives up the GIL, for which other
-# threads wait, and short runs that follow each other write into one folder.
-_LISTED_FOR = 10.0
-_MOST_LISTED = 64  # folders
-
 _pending: WeakSet[PendingFile] = WeakSet()
-_listed: dict[Path, tuple[float, tuple[str, ...]]] = {}  # by folder: when it was read, and the temporary names there
 
 
 class PendingFile:
@@ -211,12 +204,9 @@ class PendingFile:
         """Removes all that a left temporary file of this kind has beside it. Raises `OSError`."""
 
     def remove_leftovers(self, owner: int) -> None:
-        """Removes temporary files of killed processes, of this target and this user, see `_temporaries`.
-
-        Raises `OSError`.
-        """
+        """Removes temporary files of killed processes, of this target and this user. Raises `OSError`."""
         leftover = re.compile(rf"{re.escape(self._beginning())}[0-9a-f]{{8}}\.part{re.escape(self.place.suffix)}")
-        for name in _temporaries(self.path.parent):
+        for name in os.listdir(self.path.parent):
             if leftover.fullmatch(name) and (path := self.path.with_name(name)) != self.path:
                 with suppress(OSError):  # another process was faster
                     if path.lstat().st_uid == owner:
@@ -255,21 +245,8 @@ def discard_all() -> None:
 def remove_leftovers(target: Path) -> None:
     """Removes the temporary files of `target` that killed processes of this user have left."""
     pending = PendingFile(target, overwrite=True)
-    _listed.pop(pending.path.parent, None)  # one has just been left
     with suppress(OSError):  # in a folder that can't be read or written there is nothing to remove
         pending.remove_leftovers(os.geteuid())
-
-
-def _temporaries(folder: Path) -> tuple[str, ...]:
-    """Returns names in a folder as temporary files have them, of `_LISTED_FOR` ago at most. Raises `OSError`."""
-    now = time.monotonic()
-    since, names = _listed.get(folder, (-_LISTED_FOR, ()))
-    if now - since >= _LISTED_FOR:
-        if len(_listed) >= _MOST_LISTED:
-            _listed.clear()
-        names = tuple(name for name in os.listdir(folder) if ".part" in name)
-        _listed[folder] = now, names
-    return names
 
 
 def write_atomically(target: Path, data: bytes) -> None:

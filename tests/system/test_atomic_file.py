@@ -14,8 +14,7 @@ from paths import ROOT
 
 from segmentation import OutputError
 from segmentation.errors import one_line
-from segmentation.system import atomic_file
-from segmentation.system.atomic_file import PendingFile, remove_leftovers, write_atomically
+from segmentation.system.atomic_file import PendingFile, write_atomically
 
 COMMITS = 100
 OTHER = 54321  # a user's number, without an account
@@ -362,20 +361,3 @@ def test_a_fragment_replaces_no_complete_file(tmp_path: Path) -> None:
     for _ in range(2):
         assert written(target, overwrite=True).commit(fragment=True) == tmp_path / "a.partial.mp4"
     assert target.read_text() == "complete" and (tmp_path / "a.partial.mp4").read_text() == "new"
-
-
-def test_names_of_a_folder_are_read_once_for_runs_that_follow_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(atomic_file, "_LISTED_FOR", 1e9)
-    target, left = tmp_path / "a.mp4", tmp_path / ".a.0123abcd.part.mp4"
-    written(target).commit()
-    left.touch()
-    written(target, overwrite=True).commit()
-    assert left.exists()
-    remove_leftovers(target)  # of a process that is known to have died
-    assert not left.exists()
-    left.touch()
-    monkeypatch.setattr(atomic_file, "_LISTED_FOR", 0.0)
-    written(target, overwrite=True).commit()
-    assert not left.exists()

@@ -18,6 +18,8 @@ def start() -> None:
     # While libraries are imported there is nothing to finish: Ctrl-C ends the process, without a traceback.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Else NumPy and OpenCV have a thread each for every core, which spins at the start and after a product of matrices.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()  # modules are no garbage: to look for some takes a sixth of the time in which they load
     try:
         if sys.argv[1:2] == ["doctor"]:  # before the libraries, which may be what is missing

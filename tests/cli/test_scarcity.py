@@ -5,6 +5,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -150,3 +151,20 @@ def test_a_machine_without_another_thread(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT)
     assert done.returncode == 1 and "memory or threads are used up; free some, or raise ulimit" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_libraries_start_no_threads_that_spin(tmp_path: Path) -> None:
+    """NumPy and OpenCV would each have one for every core but the first, which wait for work by spinning."""
+    program = """
+        import os, sys
+        from segmentation import __main__ as entry
+
+        try:
+            entry.start()
+        finally:
+            print(len(os.listdir("/proc/self/task")), "cv2" in sys.modules)
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    command = [sys.executable, "-c", textwrap.dedent(program), "no-such-video.mp4", "--device", "cpu"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
+    assert done.stdout == "1 True\n" and "no-such-video.mp4" in done.stderr

@@ -73,11 +73,11 @@ def begin_processes() -> None:
 
 
 def begin_driver() -> None:
-    """Starts a GPU's driver on a thread, beside the imports, if this process may use one.
+    """Starts a GPU's driver on a thread, beside the imports, if this process may use one, or count them for workers.
 
     That takes a quarter of a second, without the GIL. Whoever asks the driver next waits for what is left of it.
     """
-    if not re.search(r"--(?:workers|processes|baseline)\b|--device[ =](?!cuda)", " ".join(sys.argv)):
+    if not re.search(r"--baseline\b|--device[ =](?!cuda)", " ".join(sys.argv)):
         with suppress(RuntimeError):  # no thread can be started, as the run will say
             threading.Thread(target=_start_driver, name="driver").start()
 

@@ -11,7 +11,7 @@ from program import cli, report
 from videos import Synthetic, packets, same_packets
 
 from segmentation import OutputError, segment
-from segmentation.media.copying.format_limits import in_ticks
+from segmentation.media.copying.format_limits import Ticks
 from segmentation.options.keywords import RunOptions
 
 
@@ -210,7 +210,7 @@ def test_sound_whose_channels_have_no_names(suffix: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("unit", [Fraction(1, 15360), Fraction(1, 1000), Fraction(1, 90000), Fraction(2, 30720)])
 def test_ticks_are_rounded_as_the_fraction_would_be(base: Fraction, unit: Fraction) -> None:
     times = [*range(-40, 40), 10**12 + 1, -(10**12) - 1]
-    assert [in_ticks(time, base, unit) for time in times] == [round(time * base / unit) for time in times]
+    assert list(map(Ticks(base, unit), times)) == [round(time * base / unit) for time in times]
 
 
 @pytest.mark.parametrize("codec", ["adpcm_ms", "pcm_s16le"])

@@ -29,6 +29,7 @@ class FormatLimits:
         self.wrong_sound = False  # the format moves sound, or plays it otherwise
         self._form, self._target, self._source = form, target, source
         self._last_ticks: dict[int, int] = {}  # dts by stream
+        self._ticks: dict[int, Ticks] = {}  # by stream
         self._stated: dict[int, tuple[int, int]] = {}  # by stream, what its packets state, see `adts_of`
         self._heard: dict[int, Fraction] = {}  # seconds of sound by stream, in AVI, whose sound has no times
 
@@ -64,31 +65,44 @@ class FormatLimits:
 
         Most formats refuse equal dts, of sound at least. Raises `OutputError` for a gap that an MP4 can't state.
         """
-        form, unit, base, stream = self._form, packet.stream.time_base, packet.time_base, packet.stream_index
-        dts, pts = packet.dts, packet.pts
-        if dts is None or not base or not unit:
+        form, base, stream, dts, pts = self._form, packet.time_base, packet.stream_index, packet.dts, packet.pts
+        ticks = self._ticks.get(stream)
+        if ticks is None or ticks.base != base:
+            if not base or not packet.stream.time_base:
+                return
+            ticks = Ticks(base, packet.stream.time_base)
+            if stream in self._last_ticks:  # the header is written, which settles the output's tick
+                self._ticks[stream] = ticks
+        if dts is None:
             return
-        tick = in_ticks(dts, base, unit)
+        tick = ticks(dts)
         last = self._last_ticks.get(stream, tick - 1)
         if tick <= last and (form == "avi" or (packet.stream.type == "audio" and form not in TOGETHER)):
-            pts = packet.pts = last + 1 if pts is None else max(last + 1, in_ticks(pts, base, unit))
+            pts = packet.pts = last + 1 if pts is None else max(last + 1, ticks(pts))
             tick = dts = packet.dts = last + 1
-            base = packet.time_base = unit
+            packet.time_base = ticks.unit
+            ticks = Ticks(ticks.unit, ticks.unit)
         if form in MP4:
             later = 0 if pts is None else pts - dts  # than it is decoded
-            gap = max(tick - last, in_ticks(max(later, packet.duration or 0), base, unit))
+            gap = max(tick - last, ticks(max(later, packet.duration or 0)))
             if gap > _LONGEST_MP4:
-                hours, at = float(gap * unit / 3600), float(last * unit)
+                hours, at = float(gap * ticks.unit / 3600), float(last * ticks.unit)
                 what, target = f"its {kind_of(packet.stream)} has a gap of {hours:.1f} h at {at:.1f} s", self._target
                 raise OutputError(f"{target}: {what}, longer than {target.suffix} files can state; name a .mkv")
         self._last_ticks[stream] = tick
 
 
-def in_ticks(time: int, base: Fraction, unit: Fraction) -> int:
-    """Returns in ticks of `unit` a time in ticks of `base`, to the nearest one, an even one halfway, as `round` does.
+class Ticks:
+    """Takes a time in ticks of `base`, and returns it in ticks of `unit`: to the nearest one, as `round` does.
 
     It makes no fraction, which takes longer than to write the packet.
     """
-    down = base.denominator * unit.numerator
-    whole, rest = divmod(time * base.numerator * unit.denominator, down)
-    return whole + (2 * rest > down or (2 * rest == down and whole % 2 == 1))
+
+    def __init__(self, base: Fraction, unit: Fraction) -> None:
+        self.base, self.unit = base, unit
+        self._up = base.numerator * unit.denominator
+        self._down = base.denominator * unit.numerator
+
+    def __call__(self, time: int) -> int:
+        whole, rest = divmod(time * self._up, self._down)
+        return whole + (2 * rest > self._down or (2 * rest == self._down and whole % 2 == 1))

@@ -121,9 +121,13 @@ class Dispatcher:
         )
 
     def close(self) -> None:
-        """Ends the workers."""
+        """Ends the workers.
+
+        Waits until they are gone if one is at work, which may write a piece, or if they would outlive this process.
+        """
         self._closed.set()
-        self._thread.join()
+        if self._at or not self._pool.end_with_process:
+            self._thread.join()
 
     @contextmanager
     def under_way(self, video: Video, done: set[int]) -> Iterator[None]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
+from typing import ClassVar
 
 from segmentation.errors import BackendError, one_line
 from segmentation.gpu.discovery import visible_gpus
@@ -27,6 +28,8 @@ _WORKER = "segmentation.scale.worker"
 
 class LocalWorkers(SupervisedPool[LinkedProcess]):
     """See `WorkerPool`: processes, forked from one that has imported what they need."""
+
+    end_with_process: ClassVar[bool] = True
 
     def __init__(self, number: int | None, config: Config) -> None:
         """`number` of workers; by default one a GPU, or one for each `CORES_OF_WORKER` cores where there is none.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from segmentation.errors import SegmentationError
 from segmentation.pipeline.report import Report
@@ -126,6 +126,7 @@ class WorkerPool(ABC):
     """Workers as the driver sees them. `stop` may be called on any thread, the rest on the driver's."""
 
     names: tuple[str, ...]  # of the workers that it has when all is well
+    end_with_process: ClassVar[bool] = False  # whether workers are gone soon after this process, also without `close`
 
     @property
     @abstractmethod

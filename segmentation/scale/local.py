@@ -19,7 +19,7 @@ from segmentation.pipeline.planning.parallelism import local_workers
 from segmentation.scale.protocol import Event, Task
 from segmentation.scale.supervised import SupervisedPool
 from segmentation.scale.worker import Setup, Shorten, Sign, Stop
-from segmentation.system.fork_server import LIBRARIES, ForkServer
+from segmentation.system.fork_server import ForkServer
 from segmentation.system.linked_process import LinkedProcess
 
 _GRACE = 5.0  # seconds for a process to end, or to go on amid a message
@@ -39,7 +39,7 @@ class LocalWorkers(SupervisedPool[LinkedProcess]):
         super().__init__(config)
         self._gpus = visible_gpus(config)
         with _failures_named():
-            self._server = ForkServer(_WORKER, LIBRARIES if self._gpus else ())
+            self._server = ForkServer(_WORKER)
         self._begin_all(number or local_workers(len(self._gpus)), gpus=bool(self._gpus))
 
     def _receive(self, timeout: float) -> list[Event]:

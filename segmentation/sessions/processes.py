@@ -46,7 +46,7 @@ from segmentation.sessions.process_protocol import (
 from segmentation.sessions.session import Segmenter
 from segmentation.system.atomic_file import remove_leftovers
 from segmentation.system.child_process import Fork, SharedProcesses
-from segmentation.system.fork_server import LIBRARIES, ForkServer
+from segmentation.system.fork_server import ForkServer
 from segmentation.system.linked_process import LinkedProcess
 
 log = logging.getLogger(__name__)
@@ -231,7 +231,7 @@ class Processes(Segmenter):
         self._fork: ForkServer | None = None
         if hasattr(os, "memfd_create"):  # on Linux; elsewhere libraries don't survive a fork
             with _failures_named():
-                self._fork = ForkServer(_WORKER, LIBRARIES if self._gpus else ())
+                self._fork = ForkServer(_WORKER)
         self._processes = SharedProcesses(self._start, processes)
 
     @property

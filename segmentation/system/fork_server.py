@@ -1,7 +1,8 @@
-"""Processes that are forked from one that has imported their modules, which is the longest part of a start.
+"""Processes that are forked from one that has imported their module.
 
 That one, `python -m segmentation.system.fork_server DESCRIPTOR MODULE`, has a single thread and no GPU's context, so
-that all it holds survives a fork. Python's own fork server would run the user's program again in each process.
+that all it holds survives a fork. It leaves PyTorch to those forked: each imports it beside the start of its GPU, which
+takes as long. Python's own fork server would run the user's program again in each process.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from weakref import finalize
 from segmentation.system.child_process import ChildProcess
 from segmentation.system.imports import imported
 
-LIBRARIES = ("torch",)  # of processes on GPUs: takes long to import, and does not look for a GPU then
 _MOST_BYTES = 1 << 16  # of a request
 _MOST_DESCRIPTORS = 16  # with one
 _NUMBER = struct.Struct("q")  # a process's id, and the code with which it has ended
@@ -42,10 +42,12 @@ class ForkServer:
 
     _early: ClassVar[tuple[str, _Server] | None] = None
 
-    def __init__(self, module: str, libraries: Sequence[str] = ()) -> None:
-        """Starts the process, which imports the module, and the `libraries` before it forks. One that can't be
-        imported fails where it is used. Raises `OSError`."""
-        self._module, self._libraries = module, tuple(libraries)
+    def __init__(self, module: str) -> None:
+        """Starts the process, which imports the module. One that can't be imported fails where it is used.
+
+        Raises `OSError`.
+        """
+        self._module = module
         early, ForkServer._early = ForkServer._early, None
         self._server = early[1] if early is not None and early[0] == module else _Server(module)
 
@@ -74,8 +76,7 @@ class ForkServer:
         folder = None
         try:
             folder = os.open(".", os.O_PATH)
-            request = pickle.dumps((self._libraries, environment))
-            self._send(request, [writer, *outputs, folder, *descriptors])
+            self._send(pickle.dumps(environment), [writer, *outputs, folder, *descriptors])
         finally:
             os.close(writer)
             if folder is not None:
@@ -170,7 +171,9 @@ class ForkedProcess:
 
 def main(descriptor: int, module: str) -> None:
     """Forks a process for each request, until the other end of the link is closed."""
-    _import(module)
+    with suppress(Exception):
+        imported(module)
+    gc.freeze()  # pages of objects that no collection visits stay shared
     link = socket.socket(fileno=descriptor)
     ended, end = os.pipe()
     os.set_blocking(end, False)
@@ -186,8 +189,7 @@ def main(descriptor: int, module: str) -> None:
         if not request:
             return
         status, *others = descriptors
-        libraries, environment = pickle.loads(request)
-        _import(*libraries)
+        environment = pickle.loads(request)
         try:
             pid = os.fork()
         except OSError as exc:  # others go on; `status`, which is closed, says that this one is not there
@@ -206,13 +208,6 @@ def main(descriptor: int, module: str) -> None:
             os.close(one)
         forked[pid] = status
         _tell(status, pid)
-
-
-def _import(*modules: str) -> None:
-    for module in modules:
-        with suppress(Exception):
-            imported(module)
-    gc.freeze()  # pages of objects that no collection visits stay shared
 
 
 def _reap(forked: dict[int, int]) -> None:

@@ -3,8 +3,6 @@
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -16,7 +14,6 @@ from pieced import Made, at_work, files, made
 from program import cli, report
 
 from segmentation import Workers, segment
-from segmentation.system.child_process import child_environment
 
 pytestmark = pytest.mark.gpu
 
@@ -63,18 +60,3 @@ def test_a_killed_worker_does_not_show(long_people: Path, one: tuple[Path, Made]
         told = workers.run(long_people, tmp_path / "out.mp4", **files(tmp_path))  # type: ignore[arg-type]
         killer.join()
     assert told.frames == 1200 and told.redone > 0 and made(tmp_path) == one[1]
-
-
-def test_what_workers_are_forked_with_has_no_gpu_and_no_thread() -> None:
-    """Which GPU a worker is to see is settled later, and threads don't survive a fork."""
-    program = (
-        "import os; from segmentation.system.fork_server import LIBRARIES, imported\n"
-        "for library in LIBRARIES: imported(library)\n"
-        "threads = len(os.listdir('/proc/self/task'))\n"
-        "import torch; os.environ['CUDA_VISIBLE_DEVICES'] = '{}'; print(threads, torch.cuda.is_available())"
-    )
-    seen = [
-        subprocess.run([sys.executable, "-c", program.format(gpus)], capture_output=True, env=child_environment())
-        for gpus in ("", "0")
-    ]
-    assert [one.stdout for one in seen] == [b"1 False\n", b"1 True\n"], seen[0].stderr

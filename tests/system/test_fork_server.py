@@ -13,7 +13,6 @@ import pytest
 
 from segmentation.system.child_process import ChildProcess
 from segmentation.system.fork_server import ForkServer
-from segmentation.system.linked_process import LinkedProcess
 
 TIMEOUT = 60.0
 MODULE = """
@@ -34,7 +33,7 @@ MODULE = """
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkServer]:
     (tmp_path / "forkable.py").write_text(textwrap.dedent(MODULE))
     monkeypatch.syspath_prepend(tmp_path)
-    server = ForkServer("forkable", ["no_such_module"])
+    server = ForkServer("forkable")
     yield server
     server.close()
 
@@ -152,22 +151,12 @@ def test_one_that_was_started_early_is_taken_once() -> None:
 
 
 @pytest.mark.parametrize("module", ["segmentation.scale.worker", "segmentation.sessions.process_worker"])
-def test_pytorch_finds_its_settings_where_it_is_imported(
-    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It reads them then, which is before there is a worker."""
-    noted = tmp_path / "noted"
-    source = f"import os; open({str(noted)!r}, 'w').write(os.environ.get('PYTORCH_CUDA_ALLOC_CONF', 'none'))"
-    (tmp_path / "library.py").write_text(source)
-    monkeypatch.syspath_prepend(tmp_path)
+def test_pytorch_finds_its_settings_where_it_is_imported(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads them then, on a thread that warms up or in a run."""
     monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
-    server = ForkServer(module, ["library"])
-    process = LinkedProcess(module, quiet=True, fork=server)
-    process.link.close()
-    assert process.describe_death(TIMEOUT) == "has ended with code 0"
-    assert "pinned_num_register_threads" in noted.read_text()
-    process.close()
-    server.close()
+    code = f"import os, sys, {module}; print('torch' in sys.modules, os.environ['PYTORCH_CUDA_ALLOC_CONF'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("False ") and "pinned_num_register_threads" in done.stdout
 
 
 def test_nothing_that_workers_import_starts_a_thread() -> None:

@@ -210,7 +210,7 @@ class Workers:
                 while number not in done:
                     if stop.is_set():
                         kept = " before a piece was complete"
-                        if done:
+                        if folder.holds_pieces():
                             kept = f"; its complete pieces are in {folder.path}, and the same command goes on"
                         raise Stopped(f"{video.source}: stopped{kept}")
                     event = self._next(video, progress)

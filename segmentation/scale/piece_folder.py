@@ -117,11 +117,14 @@ class PieceFolder:
     def leave(self) -> None:
         """Leaves the folder for the next command, if there may be a complete piece in it to go on with."""
         with suppress(OSError):  # a folder that can't be reached may hold pieces
-            if self._lock is not None:
-                names = os.listdir(self.path)
-                if _PLAN not in names or not any(map(_COMPLETE.fullmatch, names)):
-                    self.remove()
+            if self._lock is not None and not self.holds_pieces():
+                self.remove()
         self.release()
+
+    def holds_pieces(self) -> bool:
+        """Returns whether there are complete pieces to go on with. Raises `OSError`."""
+        names = os.listdir(self.path)
+        return _PLAN in names and any(map(_COMPLETE.fullmatch, names))
 
     def remove(self) -> None:
         """Removes the folder, when the output is complete."""

@@ -84,12 +84,14 @@ def stopped_once(workers: Workers, source: Path, folder: Path, dice: random.Rand
     """Stops a worker, none of `others`, at some moment of a run. Returns how many pieces were begun again."""
     stopped = []
 
+    def there() -> list[int]:
+        return [worker for worker in workers_of(os.getpid()) if worker not in others]
+
     def stop() -> None:
-        at_work(os.getpid())
+        until(there)  # the process that forks them takes seconds to be there itself, where others use the cores
         time.sleep(dice.random() * RUN)
-        if found := [worker for worker in workers_of(os.getpid()) if worker not in others]:
-            stopped.append(dice.choice(found))
-            os.kill(stopped[0], signal.SIGSTOP)
+        stopped.append(dice.choice(there()))
+        os.kill(stopped[0], signal.SIGSTOP)
 
     stopper = threading.Thread(target=stop)
     stopper.start()

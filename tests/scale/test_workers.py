@@ -164,7 +164,7 @@ def test_a_stopped_run_goes_on(two: Workers, source: Path, expected: Made, tmp_p
 
     def progress(done: int, frames: int) -> None:
         assert frames == FRAMES and 0 <= done <= FRAMES
-        if done > FRAMES // 3:
+        if list(tmp_path.glob(".out.mp4.pieces/[0-9]*.piece")):  # frames may be of pieces that are not complete
             stop.set()
 
     with pytest.raises(SegmentationError, match=r"stopped; its complete pieces are in .* the same command goes on"):

@@ -4,7 +4,7 @@ from __future__ import annotations  # av.Packet takes its parameter only for typ
 
 import logging
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from fractions import Fraction
 from typing import cast
@@ -31,6 +31,7 @@ from segmentation.media.bitstream.headers import (
     stated_chroma_location,
 )
 from segmentation.media.bitstream.sei import light_messages, side_data
+from segmentation.media.bitstream.slice_headers import without_pixels
 from segmentation.media.bitstream.start_codes import PacketFilter
 from segmentation.media.containers import may_step
 from segmentation.media.demux import demuxed
@@ -122,7 +123,7 @@ def _first_of(
     """Returns `first_packet_and_frame`. Raises `InputError`, which names the reason where an index is out of reach."""
     try:
         own = None if packets is None else _once_begun(container, stream, packets)
-        return first_packet_and_frame(container, stream, source.text, access, own)
+        return first_packet_and_frame(container, stream, source.text, access, own, pixels=False)
     except InputError as exc:
         place = _read_once(source, access) if "mp4" in container.format.name else ""
         if not place:
@@ -239,24 +240,43 @@ def _emptied(stream: VideoStream, packet: bytes) -> list[VideoFrame]:
     return frames or context.decode(Packet(packet))
 
 
+def _unseen(stream: VideoStream, packet: Packet[VideoStream]) -> list[VideoFrame]:
+    """Returns the frame of an IDR picture with its properties alone: its pixels would take most of the description.
+
+    Of any other picture there is none, and the decoder is as it was.
+    """
+    context = stream.codec_context
+    headers = b"" if packet.has_sidedata("new_extradata") else without_pixels(context.name, bytes(packet))
+    if not headers:
+        return []
+    try:
+        return context.decode(Packet(headers)) or context.decode(None)
+    except av.error.FFmpegError:
+        return []
+    finally:
+        context.flush_buffers()
+
+
 def first_packet_and_frame(
     container: InputContainer,
     stream: VideoStream,
     path: str,
     access: Access,
     packets: Iterable[Packet[VideoStream]] | None = None,
+    *,
+    pixels: bool = True,
 ) -> tuple[Packet[VideoStream] | None, VideoFrame]:
     """Returns the first packet, see `start_codes`, and the first frame that can be decoded, skipping damaged packets.
 
     A packet of H.264 and HEVC has the parameter sets, if any does up to that frame. The packet is `None` if all are
-    damaged up to that frame. `packets` are the stream's, where the caller reads the container. Raises `InputError` if
-    there is no frame.
+    damaged up to that frame. `packets` are the stream's, where the caller reads the container. Without `pixels` only
+    the frame's properties count. Raises `InputError` if there is no frame.
     """
     stream.thread_type = "SLICE"  # frame threads would decode a second of video to return one frame
     codec = stream.codec_context.name
     if codec == "h264":
         stream.codec_context.thread_count = 1  # most pictures are one slice, and each thread takes as long to make
-    stream.codec_context.options = decoder_options(access)
+    stream.codec_context.options = decoder_options(access) | ({} if pixels else {"ec": "0"})  # no concealment
     filtered = PacketFilter(stream, path)
     first: Packet[VideoStream] | None = None
     begun = False
@@ -264,10 +284,9 @@ def first_packet_and_frame(
         for packet in demuxed(container, stream) if packets is None else packets:
             refuse_encrypted(packet, path)
             whole = b"" if begun else bytes(packet)
-            try:
-                frames = packet.decode()
-            except av.error.FFmpegError:
-                frames = []
+            frames = [] if begun or pixels else _unseen(stream, packet)
+            with suppress(av.error.FFmpegError):
+                frames = frames or packet.decode()
             if packet.size and (first is None or not begun):
                 first = next(iter(filtered(packet)), first)
                 begun = first is not None and begins_stream(codec, bytes(first))

@@ -1,0 +1,23 @@
+"""Cuts a picture off behind its headers, for a decoder that is asked what the frame is like, and not what it shows."""
+
+_IDR = {"h264": {5}, "hevc": {19, 20}}  # nal_unit_type, H.264 and H.265 tables 7-1
+_KEPT = 1024  # bytes of a slice: its header has some 10, and in HEVC up to 4 more for each row of blocks
+
+
+def without_pixels(codec: str, packet: bytes) -> bytes:
+    """Returns an IDR picture up to the beginning of its first slice; nothing of other pictures and codecs.
+
+    `packet` is of H.264 or HEVC, whose NAL units begin with their length in four bytes; nothing is returned of others.
+    """
+    at = 0
+    while at + 5 < len(packet):
+        size, first = int.from_bytes(packet[at : at + 4]), packet[at + 4]
+        kind = first & 31 if codec == "h264" else first >> 1 & 63
+        end = at + 4 + size
+        if end > len(packet):
+            break
+        if kind in _IDR.get(codec, ()):
+            unit = packet[at + 4 : min(end, at + 4 + _KEPT)]
+            return packet[:at] + len(unit).to_bytes(4) + unit
+        at = end
+    return b""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from ctypes import CDLL, byref
-from dataclasses import dataclass
-from fractions import Fraction
 from threading import Lock
 
 import numpy as np
@@ -14,25 +12,13 @@ from numpy.typing import NDArray
 
 from segmentation.clips.index import VideoIndex
 from segmentation.media.bitstream.start_codes import parameter_sets
-from segmentation.media.mp4_samples import Samples, samples_in
+from segmentation.media.mp4_samples import Mp4Video, Samples, samples_in
 from segmentation.stages.decode.native.library import SampleRows
 from segmentation.stages.decode.native.session import Packets
 from segmentation.system.file_state import FileState, file_state
 
 _MOST_KEPT = 64  # videos
 _RASL = 1 << 8 | 1 << 9  # bits of nal_unit_type, H.265 table 7-1
-
-
-@dataclass(frozen=True, slots=True)
-class _Mp4:
-    """An index, as the sample table is checked against it."""
-
-    path: str
-    stream_index: int
-    codec: str
-    time_base: Fraction
-    frames: int
-    first_pts: int
 
 
 class ClipSamples:
@@ -44,7 +30,7 @@ class ClipSamples:
         if not index.timed:
             return None
         codec, first = index.coding.codec, int(index.pts[0])
-        samples = samples_in(_Mp4(index.path, index.stream, codec, index.time_base, len(index), first))
+        samples = samples_in(Mp4Video(index.path, index.stream, codec, index.time_base, len(index), first))
         if samples is None:
             return None
         order = np.argsort(samples.pts)

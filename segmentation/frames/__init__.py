@@ -178,6 +178,7 @@ class VideoInfo:
     timed: bool = True  # whether the first packet has a pts
     may_step: bool = False  # whether the container's clock may step, so that a time may lead to another place
     decoding_times: bool = False  # whether pts are decoding times of frames that are shown in another order, as in AVI
+    alone: bool = False  # whether the input has no other stream
 
     @property
     def path(self) -> str:

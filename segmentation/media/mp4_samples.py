@@ -9,7 +9,7 @@ import os
 import struct
 from fractions import Fraction
 from io import RawIOBase
-from typing import BinaryIO, NamedTuple, Protocol, TypeAlias
+from typing import BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,21 +41,15 @@ class Samples(NamedTuple):
     keys: NDArray[np.bool_]
 
 
-class Mp4Video(Protocol):
+class Mp4Video(NamedTuple):
     """A video in an MP4, by what its sample table is checked against."""
 
-    @property
-    def path(self) -> str: ...
-    @property
-    def stream_index(self) -> int: ...
-    @property
-    def codec(self) -> str: ...  # FFmpeg's name of the decoder
-    @property
-    def time_base(self) -> Fraction: ...
-    @property
-    def frames(self) -> int: ...
-    @property
-    def first_pts(self) -> int | None: ...
+    path: str
+    stream_index: int
+    codec: str  # FFmpeg's name of the decoder
+    time_base: Fraction
+    frames: int  # in FFmpeg's index
+    first_pts: int
 
 
 class _Unusual(Exception):
@@ -69,7 +63,9 @@ class _TrackBoxes(NamedTuple):
 
 def mp4_samples(info: VideoInfo) -> Samples | None:
     """Returns the packets that FFmpeg makes of a video, as `SourcePackets` has them; `None` if that is not certain."""
-    return samples_in(info) if info.source.kind == "file" and info.frames_exact else None
+    if info.source.kind != "file" or not info.frames_exact:
+        return None
+    return samples_in(Mp4Video(info.path, info.stream_index, info.codec, info.time_base, info.frames, info.first_pts))
 
 
 def samples_in(video: Mp4Video) -> Samples | None:

@@ -182,7 +182,7 @@ class Muxer:
             if self._info.live.sound is not None and not self._mute:
                 self._add_sound(self._info.live.sound)
             return
-        source = self._source = open_input(self._info.source, self._info.access)
+        source = self._source = open_input(self._info.source, self._info.access, brief=self._info.alone)
         if self._says_beginning and abs(self.shift) > _USUAL:
             text = "%s: its clock begins at %.1f s; the output begins at 0 (--keep-start keeps its time)"
             log.warning(text, self._info.path, float(self.shift))

@@ -39,6 +39,8 @@ _BEGINNINGS = {b"#EXTM3U": "hls", b"ffconcat": "concat", b"v=0": "sdp", b"# VobS
 _MP4 = b"ftyp"  # follows the length of the first box of an MP4 or MOV
 # FFmpeg would decode up to 20 frames at each opening to learn what an MP4's header tells, or the first frame.
 _NO_ANALYSIS = {"skip_frame": "all"}
+# Of an MP4 with an index FFmpeg would read up to 5 MB of packets, and ask PyAV at each of them whether time is over.
+_BRIEF = {"probesize": "32"}  # bytes
 # FLV and MPEG-PS announce no streams, so FFmpeg looks for those that begin later, by itself for some 5 s. It keeps the
 # packets up to there, so that bytes are the limit.
 _UNANNOUNCED = (b"FLV", b"\x00\x00\x01\xba")
@@ -64,11 +66,16 @@ def no_such_file(path: str) -> InputError:
 
 
 def open_input(
-    given: str | Source, access: Access | None = None, limits: tuple[float, float] = _TIMEOUT
+    given: str | Source,
+    access: Access | None = None,
+    limits: tuple[float, float] = _TIMEOUT,
+    *,
+    brief: bool = False,
 ) -> InputContainer:
     """Opens a file, numbered pictures, an http(s) address or bytes for reading, at the beginning.
 
-    `limits` are the seconds in which a file or an address must be opened, and each read must end. Raises `InputError`.
+    `limits` are the seconds in which a file or an address must be opened, and each read must end. With `brief`, codec
+    contexts of an MP4 may lack what its packets alone tell. Raises `InputError`.
     """
     source, access = Source.parse(given), access or Access()
     if source.stream is not None:
@@ -95,11 +102,22 @@ def open_input(
         options |= _PLAYLIST_ON_DISK if kind == "hls" and not url else {}
         options |= _LOOK_AHEAD if beginning.startswith(_UNANNOUNCED) else {}
         options["protocol_whitelist"] = "file" if files is None else "none"
-        analysis = analysis_options(access) | (_NO_ANALYSIS if beginning[4:8] == _MP4 else {})
+        mp4 = beginning[4:8] == _MP4
+        brief = brief and mp4
+        analysis = analysis_options(access) | (_NO_ANALYSIS if mp4 else {})
         opener = files or (_open_ts if is_ts(beginning) else None)
         container: InputContainer = av.open(
-            name, "r", timeout=limits, options=analysis, container_options=options, io_open=opener, **OPEN_OPTIONS
+            name,
+            "r",
+            timeout=limits,
+            options=analysis,
+            container_options=options | (_BRIEF if brief else {}),
+            io_open=opener,
+            **OPEN_OPTIONS,
         )
+        if brief and not all(stream.frames for stream in container.streams):  # fragments: packets tell more of them
+            container.close()
+            return open_input(source, access, limits)
         if files is not None:
             files.complete = True
         if not url and is_tiled(container):

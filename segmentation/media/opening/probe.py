@@ -36,6 +36,7 @@ from segmentation.media.bitstream.start_codes import PacketFilter
 from segmentation.media.containers import may_step
 from segmentation.media.demux import demuxed
 from segmentation.media.encryption import refuse_encrypted, refuse_encrypted_mp4
+from segmentation.media.mp4_samples import Mp4Video, samples_in
 from segmentation.media.opening.download import DownloadError, HttpFile
 from segmentation.media.opening.open_input import decoder_options, open_input, too_large, video_stream
 from segmentation.media.opening.stream_facts import StreamFacts, stream_facts
@@ -58,7 +59,7 @@ def probe(given: str | Source, access: Access | None = None) -> VideoInfo:
     """Describes an input's main video, from the container and the first frame. Raises `InputError`."""
     source, access = Source.parse(given), access or Access()
     path = source.text
-    with open_input(source, access) as container:
+    with open_input(source, access, brief=True) as container:
         stream = video_stream(container, path, access)
         if "mp4" in container.format.name and not source.is_url:
             refuse_encrypted_mp4(source)
@@ -72,8 +73,8 @@ def probe(given: str | Source, access: Access | None = None) -> VideoInfo:
         head = b"" if first is None else bytes(first)
         matrix = display_matrix(frame, exif=head if codec in _EXIF else None)
         facts = stream_facts(stream)
-        index = sum(not e.is_discard for e in stream.index_entries) if "mp4" in container.format.name else 0
         time_base = stream.time_base or Fraction(1, 1000)
+        index = _pictures(source, stream, first_pts) if "mp4" in container.format.name else 0
         length = stream_length(stream, time_base)
         seconds = float(length or Fraction(container.duration or 0, 1_000_000))
         timed = first is None or first.pts is not None
@@ -109,8 +110,19 @@ def probe(given: str | Source, access: Access | None = None) -> VideoInfo:
             # Addresses would be read whole to learn whether it does; HLS is sought by its playlist.
             may_step=may_step(container.format) and container.format.name != "hls" and not source.is_url,
             decoding_times=decoding_times,
+            alone=len(container.streams) == 1,
         )
         return as_stated(info, head)
+
+
+def _pictures(source: Source, stream: VideoStream, first_pts: int) -> int:
+    """Returns how many pictures an MP4 shows by its index. The entries are asked one by one where that is in doubt."""
+    index, time_base = stream.index_entries, stream.time_base
+    if source.kind == "file" and time_base:
+        codec = stream.codec_context.name
+        if samples_in(Mp4Video(source.text, stream.index, codec, time_base, len(index), first_pts)) is not None:
+            return len(index)
+    return sum(not entry.is_discard for entry in index)
 
 
 def _first_of(

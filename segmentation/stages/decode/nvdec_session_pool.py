@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Protocol, cast
 
 from segmentation.stages.decode.stream_format import StreamFormat
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from segmentation.stages.decode.nvdec_session import NvdecSession
 
 _MOST_IDLE = 14  # two files' sessions, so that portrait and landscape clips may alternate; seven for 4K take gigabytes
+_FRESH = 1.0  # seconds for which the free memory that was asked for last counts
 
 
 class PooledSession(Protocol):
@@ -36,6 +38,7 @@ class NvdecSessionPool:
         self.lock = threading.Lock()
         self._idle: list[PooledSession] = []  # the least recently used one first
         self._gpu: Gpu | None = None
+        self._free = (-_FRESH, 0)  # when free memory was asked for last, in seconds, and bytes
 
     def gpu(self, stages: Gpu) -> Gpu:
         """Returns the device of the stages with the stream of the sessions.
@@ -47,6 +50,13 @@ class NvdecSessionPool:
             if self._gpu is None:
                 self._gpu = stages.with_own_stream()
             return self._gpu
+
+    def free_bytes(self, stages: Gpu) -> int:
+        """Returns how much of the device's memory is free, or was a second ago: the driver takes 2 ms to tell."""
+        now = time.monotonic()
+        if now - self._free[0] >= _FRESH:
+            self._free = now, stages.free_bytes()
+        return self._free[1]
 
     def take(self, stream_format: StreamFormat) -> NvdecSession | None:
         """Returns an idle session for streams of this format; `None` if the caller must make one."""
@@ -70,6 +80,7 @@ class NvdecSessionPool:
         """Destroys all idle sessions, which frees their device memory. The pool may be used again."""
         with self.lock:
             idle, self._idle = self._idle, []
+            self._free = (-_FRESH, 0)
         for session in idle:
             session.close()
 

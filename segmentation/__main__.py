@@ -1,25 +1,24 @@
-"""Runs the command line."""
+"""Runs the command line, and the programs beside it.
 
-import ctypes
-import gc
+Functions import what takes time: until a program has begun, Ctrl-C prints a traceback.
+"""
+
 import os
-import re
 import signal
 import sys
-import threading
 from contextlib import suppress
+from functools import partial
 
 _SHOWN = {"-h", "--help", "--help-all", "--version"}  # which need no library of the stages
 
 
 def start() -> None:
     """Imports the program and runs it, then ends the process."""
+    end_on_interrupt()
     hold_descriptors()
-    # While libraries are imported there is nothing to finish: Ctrl-C ends the process, without a traceback.
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # Else NumPy and OpenCV have a thread each for every core, which spins at the start and after a product of matrices.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    import gc
+
     gc.disable()  # modules are no garbage: to look for some takes a sixth of the time in which they load
     try:
         if sys.argv[1:2] == ["doctor"]:  # before the libraries, which may be what is missing
@@ -40,15 +39,42 @@ def start() -> None:
         begin_driver()
         from segmentation.cli.main import command
     except (ImportError, MemoryError, OSError) as exc:  # one is missing, or memory or descriptors are used up
-        text = " ".join(str(exc).split())
-        print(
-            f"segmentation: error: a library can't be loaded ({text or 'memory is full'}); see segmentation doctor",
-            file=sys.stderr,
-        )
-        sys.exit(3)
+        sys.exit(_refused("segmentation", exc))
     gc.freeze()
     gc.enable()
     command()
+
+
+def _start_other(program: str, module: str) -> None:
+    """Imports another program, which `main` of `module` runs, and ends the process with its exit code."""
+    end_on_interrupt()
+    hold_descriptors()
+    from importlib import import_module
+
+    try:
+        main = import_module(module).main
+    except (ImportError, MemoryError, OSError) as exc:
+        sys.exit(_refused(program, exc))
+    sys.exit(main())
+
+
+start_build = partial(_start_other, "segmentation-build", "segmentation.cli.build_engine")
+start_clips = partial(_start_other, "segmentation-clips", "segmentation.cli.clips")
+start_models = partial(_start_other, "segmentation-models", "segmentation.cli.networks.fetch")
+start_pieces = partial(_start_other, "segmentation-pieces", "segmentation.cli.pieces")
+
+
+def _refused(program: str, exc: Exception) -> int:
+    """Says that a library can't be loaded; returns the exit code."""
+    text = " ".join(str(exc).split()) or "memory is full"
+    print(f"{program}: error: a library can't be loaded ({text}); see segmentation doctor", file=sys.stderr)
+    return 3
+
+
+def end_on_interrupt() -> None:
+    """Lets Ctrl-C end the process, without a traceback: while libraries are imported there is nothing to finish."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def hold_descriptors() -> None:
@@ -65,6 +91,8 @@ def hold_descriptors() -> None:
 
 def begin_processes() -> None:
     """Starts the process that forks others, if the arguments ask for several: it imports for as long as this one."""
+    import re
+
     found = re.search(r"--(?:workers[ =](?:local|auto)|(processes)[ =](?:[2-9]|\d\d))", " ".join(sys.argv))
     if found is not None and hasattr(os, "memfd_create"):  # on Linux
         from segmentation.system.fork_server import ForkServer
@@ -77,12 +105,17 @@ def begin_driver() -> None:
 
     That takes a quarter of a second, without the GIL. Whoever asks the driver next waits for what is left of it.
     """
+    import re
+    import threading
+
     if not re.search(r"--baseline\b|--device[ =](?!cuda)", " ".join(sys.argv)):
         with suppress(RuntimeError):  # no thread can be started, as the run will say
             threading.Thread(target=_start_driver, name="driver").start()
 
 
 def _start_driver() -> None:
+    import ctypes
+
     with suppress(OSError, AttributeError):  # there is none
         ctypes.CDLL("libcuda.so.1").cuInit(0)
 

@@ -3,6 +3,8 @@
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +14,8 @@ from pathlib import Path
 import pytest
 from fake_session import FakeSegmenter
 from marks import first
-from paths import SAMPLE
+from paths import ROOT, SAMPLE
+from program import TIMEOUT
 
 from segmentation import InputError
 from segmentation.cli import main as module
@@ -135,3 +138,27 @@ def test_a_build_is_interrupted_at_once() -> None:
             os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)  # what is being cleared away is not disturbed
     assert received.exit_code == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("entry", ["start", "start_build", "start_clips", "start_models", "start_pieces"])
+def test_ctrl_c_has_no_traceback_while_libraries_are_imported(entry: str) -> None:
+    """What Python imports before the handler is set takes a few milliseconds; without `site` there is no library."""
+    code = f"""
+import _signal, sys
+class Early:
+    def find_spec(name, path=None, target=None):
+        if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+            print(name)
+sys.meta_path.insert(0, Early)
+sys.path.append({str(ROOT)!r})
+from segmentation.__main__ import {entry}
+{entry}()
+"""
+    done = subprocess.run([sys.executable, "-S", "-c", code, "a.mp4"], capture_output=True, text=True, timeout=TIMEOUT)
+    early = set(done.stdout.split())
+    assert {name for name in early if name.startswith("segmentation")} == {
+        *("segmentation", "segmentation._version", "segmentation.__main__")
+    }
+    assert not early & {"typing", "re", "ctypes", "threading", "numpy"}
+    assert done.returncode == 3 and "a library can't be loaded (No module named" in done.stderr
+    assert "Traceback" not in done.stderr

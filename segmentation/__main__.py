@@ -14,9 +14,7 @@ _SHOWN = {"-h", "--help", "--help-all", "--version"}  # which need no library of
 
 def start() -> None:
     """Imports the program and runs it, then ends the process."""
-    end_on_interrupt()
-    hold_descriptors()
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    prepare()
     import gc
 
     gc.disable()  # modules are no garbage: to look for some takes a sixth of the time in which they load
@@ -47,8 +45,7 @@ def start() -> None:
 
 def _start_other(program: str, module: str) -> None:
     """Imports another program, which `main` of `module` runs, and ends the process with its exit code."""
-    end_on_interrupt()
-    hold_descriptors()
+    prepare()
     from importlib import import_module
 
     try:
@@ -71,10 +68,14 @@ def _refused(program: str, exc: Exception) -> int:
     return 3
 
 
-def end_on_interrupt() -> None:
-    """Lets Ctrl-C end the process, without a traceback: while libraries are imported there is nothing to finish."""
+def prepare() -> None:
+    """Makes the process ready for the imports."""
+    # While libraries are imported there is nothing to finish: Ctrl-C ends the process, without a traceback.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    hold_descriptors()
+    # Else NumPy and OpenCV start a thread each for every core, which spin at the start, and print lines where they can't.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def hold_descriptors() -> None:

@@ -163,8 +163,8 @@ def _has_current_folder() -> bool:
 
 
 def is_exhausted(exc: BaseException) -> bool:
-    """Returns whether an exception says that memory or threads are used up."""
-    return isinstance(exc, MemoryError) or any(text in str(exc).lower() for text in _EXHAUSTED)
+    """Returns whether an exception says that memory or threads are used up. FFmpeg has EAGAIN for the latter."""
+    return isinstance(exc, MemoryError | BlockingIOError) or any(text in str(exc).lower() for text in _EXHAUSTED)
 
 
 def _is_file_limit(exc: BaseException) -> bool:

@@ -17,6 +17,20 @@ def core_count() -> int:
     return cores if quota is None else max(1, min(cores, ceil(quota)))
 
 
+def check_threads(count: int) -> None:
+    """Raises `RuntimeError` where so many threads more can't be started."""
+    done, threads = threading.Event(), list[threading.Thread]()
+    try:
+        for _ in range(count):
+            thread = threading.Thread(target=done.wait)
+            thread.start()
+            threads.append(thread)
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+
+
 @contextmanager
 def kept_scheduling() -> Iterator[None]:
     """Keeps the scheduling policy and priority of this thread while an encoder is opened. The encoder's threads get it.

@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 import pytest
 from paths import ROOT, SAMPLE
-from program import TIMEOUT, cli, start
+from program import TIMEOUT, after, cli, start
 
 from segmentation.errors import reported
 from segmentation.models.model import BUILT_IN
@@ -118,11 +118,30 @@ def test_opencv_without_memory_is_one_line() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user, whom the limit binds")
+@pytest.mark.parametrize("threads", [2, 10])
+def test_few_threads_are_one_line(tmp_path: Path, threads: int) -> None:
+    """Libraries start some when they are loaded, decoders when the first packet comes."""
+    tmp_path.chmod(0o777)
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_NPROC, ({threads}, {threads}))"
+    arguments = [str(SAMPLE), "-o", str(tmp_path / "a.mp4"), "--max-frames", "3"]
+    command = [*_another_user(), *after(limit), "-m", "segmentation", *arguments]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1, done.stderr
+    assert "memory or threads are used up; free some, or raise ulimit" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def _another_user() -> list[str]:
+    """Returns the command that becomes a user with no other process, who may read what is root's."""
+    rights = "+dac_override,+dac_read_search"
+    return ["setpriv", "--reuid=12345", "--clear-groups", f"--inh-caps={rights}", f"--ambient-caps={rights}"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user, whom the limit binds")
 def test_a_network_where_no_thread_can_be_started(tmp_path: Path) -> None:
     """ONNX Runtime starts threads of its own. The file is good, and the line is about the machine."""
     model = shutil.copy(BUILT_IN["person"], tmp_path)
-    rights = "+dac_override,+dac_read_search"  # to read what is root's
-    user = ["setpriv", "--reuid=12345", "--clear-groups", f"--inh-caps={rights}", f"--ambient-caps={rights}"]
     code = f"""
 import resource
 from pathlib import Path
@@ -138,7 +157,7 @@ except Exception as exc:
     print(reported(exc, "a.mp4"))
 """
     done = subprocess.run(
-        [*user, sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT
+        [*_another_user(), sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT
     )
     assert done.stdout.startswith("a.mp4: memory or threads are used up; free some"), done.stderr
 

@@ -41,6 +41,7 @@ from segmentation.media.opening.download import DownloadError, HttpFile
 from segmentation.media.opening.open_input import decoder_options, open_input, too_large, video_stream
 from segmentation.media.opening.stream_facts import StreamFacts, stream_facts
 from segmentation.media.opening.stream_properties import color_of, display_matrix, nominal_rate, shown_as, stream_length
+from segmentation.media.pictures.tiff import warn_of_pages
 from segmentation.media.source_packets import SourcePackets
 from segmentation.system.access import Access, check_size
 
@@ -79,6 +80,8 @@ def probe(given: str | Source, access: Access | None = None) -> VideoInfo:
         seconds = float(length or Fraction(container.duration or 0, 1_000_000))
         timed = first is None or first.pts is not None
         rate = nominal_rate(stream, path, timed=timed)
+        if codec == "tiff":
+            warn_of_pages(head, path)
         if source.is_pattern:
             log.warning("%s: numbered pictures are read as %g frames a second", path, rate)
         info = VideoInfo(

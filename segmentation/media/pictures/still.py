@@ -27,8 +27,8 @@ from segmentation.media.opening.probe import first_packet_and_frame
 from segmentation.media.opening.stream_properties import display_matrix, shown_as
 from segmentation.media.pictures.exif import metadata_of, turned
 from segmentation.media.pictures.heif import BRANDS, is_heif, read_heif
-from segmentation.media.pictures.tiff import pages
 from segmentation.media.pictures.tiff import profile as tiff_profile
+from segmentation.media.pictures.tiff import warn_of_pages
 from segmentation.media.planes import EXACT
 from segmentation.options.keywords import Quality
 from segmentation.options.rate_factor import RateFactor
@@ -97,8 +97,8 @@ def read_still(given: str | Source, access: Access | None = None) -> Still:
         data = bytes(next(container.demux(video=0))) if source.is_url else Path(path).read_bytes()
     if codec == "png" and not all(_png_chunks(data)):  # libpng would print lines of its own
         raise InputError(f"{path}: is damaged or cut off")
-    if codec == "tiff" and (count := pages(data)) > 1:
-        log.warning("%s: has %d pages; the first is read", path, count)
+    if codec == "tiff":
+        warn_of_pages(data, path)
     jpeg = codec == "mjpeg"  # without alpha or depth, so that OpenCV can have it in RGB at once
     flags = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION if jpeg else cv2.IMREAD_UNCHANGED
     try:

@@ -1,7 +1,10 @@
 """Directories of TIFF files, of which EXIF data is one: a picture's orientation, color profile and further pages."""
 
+import logging
 import struct
 from collections.abc import Iterator
+
+log = logging.getLogger(__name__)
 
 Directory = dict[int, bytes]  # values, as they are stored, by tag
 
@@ -26,9 +29,11 @@ def profile(data: bytes) -> bytes | None:
     return next(_directories(data), {}).get(_PROFILE)
 
 
-def pages(data: bytes) -> int:
-    """Returns how many pictures a TIFF file holds, thumbnails aside."""
-    return sum(not _number(data, found.get(_SUBFILE, b"")) & _REDUCED for found in _directories(data))
+def warn_of_pages(data: bytes, path: str) -> None:
+    """Warns of the pages of a TIFF file behind its first. Thumbnails are none."""
+    pages = sum(not _number(data, found.get(_SUBFILE, b"")) & _REDUCED for found in _directories(data))
+    if pages > 1:
+        log.warning("%s: has %d pages; the first is read", path, pages)
 
 
 def _number(data: bytes, value: bytes) -> int:

@@ -18,7 +18,7 @@ from av.packet import Packet
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from segmentation.errors import one_line
+from segmentation.errors import is_exhausted, one_line
 from segmentation.frames import FORMATS, FULL, Frame, FrameBatch, Memory, Plane, VideoInfo
 from segmentation.media.bitstream.losses import A_FRAME_EACH, AwaitedFrames
 from segmentation.media.bitstream.sei import MessageReader
@@ -144,6 +144,8 @@ class PyAVDecoder(Decoder):
             try:
                 decoded = packet.decode()
             except av.error.FFmpegError as exc:
+                if is_exhausted(exc) and not stream.codec_context.is_open:
+                    raise  # no thread can be started
                 log.info("%s: packet at pts %s can't be decoded: %s", self.info.path, packet.pts, exc)
                 self._lost += bool(packet.size)
                 continue

@@ -17,12 +17,12 @@ from av.codec.context import Flags
 from av.video.codeccontext import VideoCodecContext
 from av.video.frame import PictureType, VideoFrame
 
-from segmentation.errors import OutputError, one_line
+from segmentation.errors import OutputError, is_exhausted, one_line
 from segmentation.frames import FORMATS, Message, Plane, VideoInfo
 from segmentation.media.bitstream.sei import LIGHT_LEVEL
 from segmentation.media.planes import plane_view
 from segmentation.options.rate_factor import RateFactor
-from segmentation.system.cores import kept_scheduling
+from segmentation.system.cores import check_threads, core_count, kept_scheduling
 
 if TYPE_CHECKING:
     from segmentation.options.config import Config
@@ -100,11 +100,17 @@ class CodecSettings:
         describe_context(context, self.info, self.tag)
         context.width, context.height, context.pix_fmt = self.width, self.height, self.pix_fmt
         context.thread_count = self.threads
+        threads = self.threads or 2 * core_count()
+        if self.library == "libx265":
+            check_threads(threads)  # it would wait forever for those that can't be started
         try:
             # To look at all threads of the process takes as long as to open another encoder.
             with kept_scheduling() if self.library == "libsvtav1" else nullcontext():
                 context.open()
         except (av.error.FFmpegError, ValueError) as exc:
+            if is_exhausted(exc):
+                raise
+            check_threads(threads)  # for which libx264 has no word
             raise self.error(exc) from exc
 
     def copy_frame(self, planes: Sequence[Plane], pts: int, duration: int) -> VideoFrame:

@@ -12,6 +12,7 @@ import pytest
 from paths import SAMPLE
 
 from segmentation import InputError, OutputError
+from segmentation.media.opening.probe import probe
 from segmentation.media.pictures.exif import metadata_of
 from segmentation.media.pictures.still import encode_still, gray_png, is_still, read_still
 from segmentation.system.access import Access
@@ -176,6 +177,10 @@ def test_pages_and_profile_of_a_tiff(tmp_path: Path, caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.WARNING):
         still = read_still(str(path))
     assert still.rgb[0, :, 0].tolist() == [7, 200] and still.profile == profile
+    assert "has 2 pages; the first is read" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        probe(str(path))  # as of a video that is made of it
     assert "has 2 pages; the first is read" in caplog.text
 
 

@@ -1,5 +1,6 @@
 """The encoder on the CPU for live sources: frames that it holds back, and where keyframes are."""
 
+import threading
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -70,3 +71,19 @@ def test_hevc_of_few_frames(tmp_path: Path, count: int) -> None:
             muxer.write(packets + encoder.flush())
             muxer.finish(None)
         assert len(list(pictures(tmp_path / f"{number}.mp4"))) == count
+
+
+@pytest.mark.parametrize(("codec", "options"), [("hevc", {}), ("h264", {"preset": "none such"})])
+def test_a_lack_of_threads_is_no_fault_of_the_codec(
+    codec: Literal["h264", "hevc"], options: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """libx265 would wait for them forever. libx264 has one word for all: it refuses an option here."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    info, config = video_info(), Config(codec=codec)
+    with Muxer(tmp_path / "out.mkv", info, config) as muxer:
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            PyAVEncoder(muxer, info, "yuv420p", config, options=options)

@@ -74,7 +74,7 @@ def prepare() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     hold_descriptors()
-    # Else NumPy and OpenCV start a thread each for every core, which spin at the start, and print lines where they can't.
+    # Else NumPy and OpenCV start a thread each for every core, which spin, and print lines where they can't.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 

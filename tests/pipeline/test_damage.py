@@ -15,6 +15,8 @@ from program import report, start
 from quick import cli
 from videos import Synthetic, packets, pictures, times
 
+from segmentation.media.opening.probe import probe
+
 FRAMES = 300  # of the video of people
 SECONDS, MEGABYTES = 60.0, 1000
 
@@ -98,6 +100,18 @@ def test_cut_off_matroska(share: float, matroska: bytes, tmp_path: Path) -> None
     done = report(cli("--json", tmp_path / "in.mkv", "-o", tmp_path / "out.mp4"), complete=False)
     # Matroska has no index of all frames, only a length: B-frames that are lost before the last frame are not known of.
     assert 0 < done["frames"] < FRAMES and done["damaged"] >= max(1, FRAMES - done["frames"] - 6)
+
+
+@pytest.mark.parametrize("suffix", [".mkv", ".flv"])
+def test_cut_off_where_the_container_alone_states_a_length(suffix: str, people: Path, tmp_path: Path) -> None:
+    """As other programs write Matroska, and all write FLV. That may be the length of the sound."""
+    path = tmp_path / f"in{suffix}"
+    data = remuxed(people, path, {}).replace(b"DURATION", b"NONE....")
+    path.write_bytes(data)
+    assert probe(str(path)).end is None
+    path.write_bytes(data[: len(data) // 3])
+    done = report(cli("--json", path, "-o", tmp_path / "out.mp4"), complete=False)
+    assert 0 < done["frames"] < FRAMES and abs(FRAMES - done["frames"] - done["damaged"]) <= 6
 
 
 @pytest.mark.parametrize("seed", first(1, [3, 0, 1, 2, 4, 5]))

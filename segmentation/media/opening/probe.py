@@ -37,6 +37,7 @@ from segmentation.media.containers import may_step
 from segmentation.media.demux import demuxed
 from segmentation.media.encryption import refuse_encrypted, refuse_encrypted_mp4
 from segmentation.media.mp4_samples import Mp4Video, samples_in
+from segmentation.media.opening.cut_off import is_cut_off
 from segmentation.media.opening.download import DownloadError, HttpFile
 from segmentation.media.opening.open_input import decoder_options, open_input, too_large, video_stream
 from segmentation.media.opening.stream_facts import StreamFacts, stream_facts
@@ -77,6 +78,8 @@ def probe(given: str | Source, access: Access | None = None) -> VideoInfo:
         time_base = stream.time_base or Fraction(1, 1000)
         index = _pictures(source, stream, first_pts) if "mp4" in container.format.name else 0
         length = stream_length(stream, time_base)
+        if length is None and container.duration and is_cut_off(source, container.format.name):
+            length = Fraction(container.duration, 1_000_000)
         seconds = float(length or Fraction(container.duration or 0, 1_000_000))
         timed = first is None or first.pts is not None
         rate = nominal_rate(stream, path, timed=timed)

@@ -49,8 +49,8 @@ def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Yields ID and content of the elements within `_MASTERS`."""
     at = 0
     while at < len(data):
-        key, at = _number(data, at, marked=True)
-        size, at = _number(data, at, marked=False)
+        key, at = number(data, at, marked=True)
+        size, at = number(data, at, marked=False)
         content = data[at : at + size]
         if key in _MASTERS:
             yield from _elements(content)
@@ -59,7 +59,7 @@ def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
         at += size
 
 
-def _number(data: bytes, at: int, *, marked: bool) -> tuple[int, int]:
+def number(data: bytes, at: int, *, marked: bool) -> tuple[int, int]:
     """Returns a number of variable length, with the bits that mark its length or without, and the place behind it."""
     length = 9 - max(1, data[at].bit_length())
     number = int.from_bytes(data[at : at + length])

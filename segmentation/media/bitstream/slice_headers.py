@@ -14,7 +14,7 @@ def without_pixels(codec: str, packet: bytes) -> bytes:
         size, first = int.from_bytes(packet[at : at + 4]), packet[at + 4]
         kind = first & 31 if codec == "h264" else first >> 1 & 63
         end = at + 4 + size
-        if end > len(packet):
+        if size == 1 or end > len(packet):  # a start code, or cut off
             break
         if kind in _IDR.get(codec, ()):
             unit = packet[at + 4 : min(end, at + 4 + _KEPT)]

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
     from segmentation.stages.decode.nvdec_session import NvdecSession
 
-_MOST_IDLE = 14  # two files' sessions, so that portrait and landscape clips may alternate; seven for 4K take gigabytes
+# Two files' sessions, so that portrait and landscape clips may alternate; seven for 4K take gigabytes. More are kept
+# where more have been at work at once, since the next files will need as many.
+_IDLE = 14
 _FRESH = 1.0  # seconds for which the free memory that was asked for last counts
 
 
@@ -35,6 +37,7 @@ class NvdecSessionPool:
     def __init__(self) -> None:
         self.files = 0  # that are being decoded
         self.working = 0  # threads that decode, of all files
+        self.most = 0  # of them at once so far
         self.lock = threading.Lock()
         self._idle: list[PooledSession] = []  # the least recently used one first
         self._gpu: Gpu | None = None
@@ -71,15 +74,16 @@ class NvdecSessionPool:
         """Keeps an emptied session, taken from the pool or not. Destroys the one that is idle longest, if too many."""
         with self.lock:
             self._idle.append(session)
-            surplus = self._idle[:-_MOST_IDLE]
-            del self._idle[:-_MOST_IDLE]
+            most = max(_IDLE, self.most)
+            surplus = self._idle[:-most]
+            del self._idle[:-most]
         for old in surplus:
             old.close()
 
     def close(self) -> None:
         """Destroys all idle sessions, which frees their device memory. The pool may be used again."""
         with self.lock:
-            idle, self._idle = self._idle, []
+            idle, self._idle, self.most = self._idle, [], 0
             self._free = (-_FRESH, 0)
         for session in idle:
             session.close()
@@ -135,3 +139,4 @@ class SessionQuota:
     def _count(self, threads: int) -> None:
         self._working += threads
         self._pool.working += threads
+        self._pool.most = max(self._pool.most, self._pool.working)

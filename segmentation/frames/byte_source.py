@@ -36,7 +36,7 @@ class ByteSource(ABC):
         """Returns a new reader at the beginning."""
 
     def expect(self, readers: int) -> None:  # noqa: B027  # files have nothing to keep
-        """Says that so many more readers will be opened. Bytes that all have read are dropped from then on."""
+        """Says that so many more readers will be opened, or fewer. Without one to come, bytes that all have read go."""
 
     def end(self) -> None:  # noqa: B027
         """Lets readers that wait for bytes return, as at the end of the file."""
@@ -104,7 +104,8 @@ class PipeSource(ByteSource):
             return reader
 
     def expect(self, readers: int) -> None:
-        self._expected = readers
+        with self._changed:
+            self._expected = (self._expected or 0) + readers
 
     def end(self) -> None:
         self._ended.set()

@@ -182,12 +182,17 @@ class Muxer:
             if self._info.live.sound is not None and not self._mute:
                 self._add_sound(self._info.live.sound)
             return
+        pipe = self._info.source.stream
+        if pipe is not None:
+            pipe.expect(1)  # for a look at a stream's beginning
         source = self._source = open_input(self._info.source, self._info.access, brief=self._info.alone)
         if self._says_beginning and abs(self.shift) > _USUAL:
             text = "%s: its clock begins at %.1f s; the output begins at 0 (--keep-start keeps its time)"
             log.warning(text, self._info.path, float(self.shift))
         for stream in source.streams:
             self._add_copy(stream, source)
+        if pipe is not None:
+            pipe.expect(-1)
         if self._discreet:
             name_left_out(source, self._info.path)
         else:

@@ -2,12 +2,14 @@
 
 from fractions import Fraction
 from pathlib import Path
+from pipes import Once
 
 import av
 import numpy as np
 import pytest
 from marks import first
 from program import cli, report
+from quick import NETWORK
 from videos import Synthetic, packets, same_packets
 
 from segmentation import OutputError, segment
@@ -232,5 +234,9 @@ def test_mp4_gets_no_sound_under_another_name(codec: str, tmp_path: Path) -> Non
     done = cli(clip, "-o", tmp_path / "out.mp4", "--region", "0,0,8,8", "--json")
     assert report(done)["frames"] == 25
     assert ("is left out: it is E-AC-3, and .mp4 files name it so; .mkv files" in done.stderr) == (codec == "eac3")
-    with av.open(str(tmp_path / "out.mp4")) as container:
-        assert len(container.streams.audio) == (codec == "ac3")
+    with clip.open("rb") as file:
+        segment(Once(file), tmp_path / "pipe.mp4", model=NETWORK, also=[("mask", tmp_path / "mask.mp4")])
+    for name in ("out.mp4", "pipe.mp4", "mask.mp4"):
+        with av.open(str(tmp_path / name)) as container:
+            assert len(container.streams.audio) == (codec == "ac3")
+            assert sum(bool(packet.size) for packet in container.demux(video=0)) == 25

@@ -55,11 +55,11 @@ def _states_blocks(file: io.BytesIO, stream: AudioStream) -> bool:
 def is_named_wrongly(stream: Stream, source: InputContainer, info: VideoInfo) -> bool:
     """Returns whether a stream that its file calls AC-3 is E-AC-3, by its first packet: ETSI TS 102 366, E.1.3.1.6.
 
-    NUT has one name for both. MP4 has two, and its muxer fails at the end of a file with the wrong one. A pipe can't
-    be read for it.
-    """
-    if info.source.is_read_once or source.format.name != "nut" or kind_of(stream) != "audio ac3":
+    NUT has one name for both. MP4 has two, and its muxer fails at the end of a file with the wrong one."""
+    if source.format.name != "nut" or kind_of(stream) != "audio ac3":
         return False
+    if info.source.stream is not None:
+        info.source.stream.expect(1)
     with suppress(av.error.FFmpegError), open_input(info.source, info.access) as again:
         first = next((bytes(packet) for packet in again.demux(again.streams[stream.index]) if packet.size > 5), None)
         return first is not None and first[:2] == b"\x0b\x77" and first[5] >> 3 > _LAST_OF_AC3

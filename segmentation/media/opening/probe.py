@@ -77,9 +77,7 @@ def probe(given: str | Source, access: Access | None = None) -> VideoInfo:
         facts = stream_facts(stream)
         time_base = stream.time_base or Fraction(1, 1000)
         index = _pictures(source, stream, first_pts) if "mp4" in container.format.name else 0
-        length = stream_length(stream, time_base)
-        if length is None and container.duration and is_cut_off(source, container.format.name):
-            length = Fraction(container.duration, 1_000_000)
+        length = _stated_length(source, container, stream)
         seconds = float(length or Fraction(container.duration or 0, 1_000_000))
         timed = first is None or first.pts is not None
         rate = nominal_rate(stream, path, timed=timed)
@@ -218,6 +216,14 @@ def _left_out(facts: StreamFacts, stream: VideoStream, path: str) -> tuple[str, 
         ALPHA: stream.codec_context.name in _BESIDE and "1" in (stream.metadata.get(name) for name in _ALPHA_MODE),
     }
     return tuple(name for name, there in has.items() if there)
+
+
+def _stated_length(source: Source, container: InputContainer, stream: VideoStream) -> Fraction | None:
+    """Returns the video's length in seconds by the container; that of all streams where the video's end is missing."""
+    length = stream_length(stream, stream.time_base or Fraction(1, 1000))
+    if length is None and container.duration and is_cut_off(source, container.format.name):
+        return Fraction(container.duration, 1_000_000)
+    return length
 
 
 def _end(container: InputContainer, stream: VideoStream, length: Fraction | None) -> Fraction | None:

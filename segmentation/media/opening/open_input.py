@@ -74,8 +74,8 @@ def open_input(
 ) -> InputContainer:
     """Opens a file, numbered pictures, an http(s) address or bytes for reading, at the beginning.
 
-    `limits` are the seconds in which a file or an address must be opened, and each read must end. With `brief`, codec
-    contexts of an MP4 may lack what its packets alone tell. Raises `InputError`.
+    `limits` are the seconds in which a file or an address must be opened, and each read must end. With `brief`, the
+    packets of an MP4 are not read, which alone may have some of its codec contexts' facts. Raises `InputError`.
     """
     source, access = Source.parse(given), access or Access()
     if source.stream is not None:
@@ -103,19 +103,15 @@ def open_input(
         options |= _LOOK_AHEAD if beginning.startswith(_UNANNOUNCED) else {}
         options["protocol_whitelist"] = "file" if files is None else "none"
         mp4 = beginning[4:8] == _MP4
-        brief = brief and mp4
+        options |= _BRIEF if brief and mp4 else {}
         analysis = analysis_options(access) | (_NO_ANALYSIS if mp4 else {})
         opener = files or (_open_ts if is_ts(beginning) else None)
         container: InputContainer = av.open(
-            name,
-            "r",
-            timeout=limits,
-            options=analysis,
-            container_options=options | (_BRIEF if brief else {}),
-            io_open=opener,
-            **OPEN_OPTIONS,
+            name, "r", timeout=limits, options=analysis, container_options=options, io_open=opener, **OPEN_OPTIONS
         )
-        if brief and not all(stream.frames for stream in container.streams):  # fragments: packets tell more of them
+        if (
+            brief and mp4 and not all(stream.frames for stream in container.streams)
+        ):  # fragments: packets tell more of them
             container.close()
             return open_input(source, access, limits)
         if files is not None:
@@ -124,22 +120,26 @@ def open_input(
             container.close()
             return open_heif(path, access.max_pixels)
         return container
-    except DownloadError as exc:
-        raise InputError(f"{path}: {exc.strerror}") from exc
-    except FileNotFoundError as exc:
-        raise no_such_file(path) from exc
-    except PermissionError as exc:
-        raise InputError(f"{path}: may not be read; check its permissions") from exc
     except (av.error.FFmpegError, OSError, ValueError) as exc:
         kind = _kind(files.beginning if url and files is not None else beginning)
-        if kind is not None and kind not in allowed:
-            remedy = ", or allow it with --allow playlists" if kind in possible else ""
-            text = "is a playlist or script that names other files; give the video itself"
-            raise InputError(f"{path}: {text}{remedy}") from exc
-        if isinstance(exc, av.error.InvalidDataError):
-            text = "is not a video that FFmpeg can read, or its header is cut off or damaged"
-            raise InputError(f"{path}: {text}") from exc
-        raise InputError(f"{path}: cannot be opened ({one_line(exc)})") from exc
+        names_others = kind is not None and kind not in allowed
+        raise _fault(path, exc, names_others=names_others, allowable=kind in possible) from exc
+
+
+def _fault(path: str, exc: Exception, *, names_others: bool, allowable: bool) -> InputError:
+    """Returns in words why a file can't be opened. It may be one that names others, which may be `allowable`."""
+    if isinstance(exc, DownloadError):
+        return InputError(f"{path}: {exc.strerror}")
+    if isinstance(exc, FileNotFoundError):
+        return no_such_file(path)
+    if isinstance(exc, PermissionError):
+        return InputError(f"{path}: may not be read; check its permissions")
+    if names_others:
+        remedy = ", or allow it with --allow playlists" if allowable else ""
+        return InputError(f"{path}: is a playlist or script that names other files; give the video itself{remedy}")
+    if isinstance(exc, av.error.InvalidDataError):
+        return InputError(f"{path}: is not a video that FFmpeg can read, or its header is cut off or damaged")
+    return InputError(f"{path}: cannot be opened ({one_line(exc)})")
 
 
 def _open_ts(path: str, flags: int, options: dict[str, str]) -> JoinedTs:

@@ -55,7 +55,7 @@ class NvdecSessionPool:
             return self._gpu
 
     def free_bytes(self, stages: Gpu) -> int:
-        """Returns how much of the device's memory is free, or was a second ago: the driver takes 2 ms to tell."""
+        """Returns how many bytes of the device's memory are free, or were within the last second: to ask takes 2 ms."""
         now = time.monotonic()
         if now - self._free[0] >= _FRESH:
             self._free = now, stages.free_bytes()

@@ -19,7 +19,7 @@ from paths import ROOT
 
 from segmentation.system.fork_server import ForkServer
 
-TIMEOUT = 240.0  # seconds: far more than any run needs, on any machine
+TIMEOUT = 480.0  # seconds: far more than any run needs, on any machine
 
 
 def cli(*arguments: str | Path, cwd: Path | None = None, timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
@@ -95,6 +95,11 @@ class Program(subprocess.Popen[str]):
     def __exit__(self, *error: Any) -> None:
         self.kill()
         super().__exit__(*error)
+
+    def communicate(self, input: str | None = None, timeout: float | None = None) -> tuple[str, str]:
+        """Waits for the end; returns what has been printed, without progress on stderr, see `cli`."""
+        stdout, stderr = super().communicate(input, timeout)
+        return stdout, without_progress(stderr)
 
     def until(self, happened: Callable[[], bool]) -> None:
         """Waits, while it runs, for what it does."""

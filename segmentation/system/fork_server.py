@@ -246,3 +246,4 @@ def _become(module: str, environment: Mapping[str, str], descriptors: Sequence[i
 
 if __name__ == "__main__":
     main(int(sys.argv[1]), sys.argv[2])
+    os._exit(0)  # Python would take down libraries that have nothing to finish

@@ -98,12 +98,17 @@ def run(clip: Path, target: Path, command: list[str], kill_after: float | None) 
 
 
 def kill_worker(driver: int) -> None:
-    """Kills the first worker of a command."""
-    for task in os.listdir(f"/proc/{driver}/task"):
-        for child in map(int, Path(f"/proc/{driver}/task/{task}/children").read_text().split()):
-            if "segmentation.scale.worker" in Path(f"/proc/{child}/cmdline").read_text():
-                os.kill(child, signal.SIGKILL)
-                return
+    """Kills the first worker of a command: they are forked from a process that it has started."""
+    for server in children(driver):
+        if "segmentation.scale.worker" in Path(f"/proc/{server}/cmdline").read_text() and (workers := children(server)):
+            os.kill(workers[0], signal.SIGKILL)
+            return
+
+
+def children(of: int) -> list[int]:
+    """Returns the processes that a process has started."""
+    tasks = (Path(f"/proc/{of}/task") / task / "children" for task in os.listdir(f"/proc/{of}/task"))
+    return [int(child) for task in tasks for child in task.read_text().split()]
 
 
 def pictures(path: Path) -> Iterator[NDArray[np.uint8]]:

@@ -116,7 +116,7 @@ class Workers:
         return replace(report, input=source.text, seconds=round(seconds, 3), fps=round(report.frames / seconds, 2))
 
     def close(self) -> None:
-        """Ends the workers. No run may be under way."""
+        """Ends the workers, without a wait for processes of this machine that are idle. No run may be under way."""
         self._dispatcher.close()
         for folder in self._left.values():  # a worker that was still at work may have begun a piece since
             with suppress(SegmentationError, OSError):

@@ -31,6 +31,7 @@ def child(target: Path) -> None:
     """Runs the command line of this process, and writes its marks to `target`."""
     from segmentation import __main__ as entry
 
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as `entry.start` does before it imports NumPy
     getattr(entry, "begin_processes", int)()  # which older revisions lack
     from segmentation.cli import main as program
 

@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import sys
+import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +16,7 @@ from pathlib import Path
 from segmentation.errors import BackendError
 from segmentation.options.config import Config
 from segmentation.options.devices import allows_cuda
+from segmentation.system.imports import imported
 
 logging.getLogger("PyNvVideoCodec").propagate = False  # each import logs a version; warnings still show
 
@@ -156,6 +158,17 @@ def enter_context(index: int) -> None:
         or cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)  # never released, as in PyTorch
     ):
         cuda.cuCtxSetCurrent(context)
+
+
+def wake() -> None:
+    """Imports PyTorch, and makes the context of the first GPU meanwhile, in a process that will need both.
+
+    To start the driver and to make the context take as long as half of the import. Failures are left to whoever needs
+    them, as by `enter_context`.
+    """
+    threading.Thread(target=enter_context, args=(0,), name="context", daemon=True).start()
+    with suppress(Exception):
+        imported("torch")
 
 
 def pin_by_threads() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from segmentation.errors import SegmentationError, reported
 from segmentation.frames.source import Source
-from segmentation.gpu.discovery import pin_by_threads
+from segmentation.gpu.discovery import pin_by_threads, wake
 from segmentation.models.model import load_model
 from segmentation.options.config import Config
 from segmentation.pipeline.planning.plan import make_plan
@@ -74,6 +74,8 @@ class PieceSession(Segmenter):
 
     def _warm_up(self) -> None:
         """Imports libraries and makes the GPU's context while the driver plans."""
+        if (self.config.device or "").startswith("cuda"):
+            wake()
         with suppress(SegmentationError):  # which a run will report
             make_plan(self.config)
 

@@ -16,10 +16,11 @@ from segmentation.pipeline.stream_status import StreamStatus
 
 
 class Start(NamedTuple):
-    """To the process, first: the session's options, and the level of its log."""
+    """To the process, first: the session's options, the level of its log, and whether it sees a GPU of its own."""
 
     config: Config
     level: int
+    on_gpu: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 
 from segmentation.errors import reported
 from segmentation.flow.threads import interrupt
-from segmentation.gpu.discovery import pin_by_threads
+from segmentation.gpu.discovery import pin_by_threads, wake
 from segmentation.pipeline.request import RunRequest
 from segmentation.pipeline.stream_status import StreamMonitor
 from segmentation.sessions.process_protocol import (
@@ -60,6 +60,8 @@ class _RunWorker:
     def __init__(self, link: Connection, start: Start) -> None:
         self._link, self._sending = link, threading.Lock()
         logging.basicConfig(level=start.level, handlers=[_Log(self)], force=True)
+        if start.on_gpu:
+            threading.Thread(target=wake, name="warm-up", daemon=True).start()
         self._segmenter = Segmenter(start.config)
         self._stops: dict[int, threading.Event] = {}  # of runs under way
         self._of_files: dict[int, threading.Thread] = {}  # likewise

@@ -107,7 +107,7 @@ class _Process:
         self.shared = False  # whether it has made several runs at a time
         with _failures_named():
             self._process = LinkedProcess(_WORKER, environment=environment, fork=fork)
-        self._send(Start(config, logging.getLogger().level))
+        self._send(Start(config, logging.getLogger().level, on_gpu=gpu is not None))
         self._reader = threading.Thread(target=self._read, name="segmentation-streams", daemon=True)
         self._reader.start()
 

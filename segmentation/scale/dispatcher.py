@@ -126,6 +126,7 @@ class Dispatcher:
         Waits until they are gone if one is at work, which may write a piece, or if they would outlive this process.
         """
         self._closed.set()
+        self._pool.wake()
         if self._at or not self._pool.end_with_process:
             self._thread.join()
 
@@ -139,6 +140,7 @@ class Dispatcher:
                 raise ConfigError(f"{video.task.video}: two runs at a time have this output")
             self._videos[video.task.video] = video
             self._queue.add(video.task.video, len(video.pieces), done)
+        self._pool.wake()
         try:
             yield
         finally:

@@ -7,8 +7,9 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import ClassVar
 
@@ -37,6 +38,7 @@ class LocalWorkers(SupervisedPool[LinkedProcess]):
         Raises `BackendError` where no process can be started.
         """
         super().__init__(config)
+        self._awake, self._waker = Pipe(duplex=False)
         self._gpus = visible_gpus(config)
         with _failures_named():
             self._server = ForkServer(_WORKER)
@@ -45,8 +47,11 @@ class LocalWorkers(SupervisedPool[LinkedProcess]):
     def _receive(self, timeout: float) -> list[Event]:
         by_connection = {process.link: name for name, process in self._handles.items()}
         found: list[Event] = []
-        for connection in wait(list(by_connection), timeout):
+        for connection in wait([*by_connection, self._awake], timeout):
             assert isinstance(connection, Connection)
+            if connection is self._awake:
+                connection.recv_bytes()
+                continue
             name = by_connection[connection]
             try:
                 message = connection.recv()
@@ -57,6 +62,10 @@ class LocalWorkers(SupervisedPool[LinkedProcess]):
             if not isinstance(message, Sign):
                 found += self._reported(name, [message])
         return found
+
+    def wake(self) -> None:
+        with suppress(OSError):  # they are closed
+            self._waker.send_bytes(b"")
 
     def _launch(self, name: str, setup: Setup) -> LinkedProcess:
         number = self.names.index(name)
@@ -73,6 +82,8 @@ class LocalWorkers(SupervisedPool[LinkedProcess]):
             process.kill()  # all at once: a driver of GPUs takes a while for each
         super().close()
         self._server.close()
+        self._waker.close()
+        self._awake.close()
 
     def _send(self, handle: LinkedProcess, message: Setup | Task | Shorten | Stop) -> None:
         try:

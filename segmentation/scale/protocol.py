@@ -123,7 +123,7 @@ Task: TypeAlias = PieceTask | RunTask
 
 
 class WorkerPool(ABC):
-    """Workers as the driver sees them. `stop` may be called on any thread, the rest on the driver's."""
+    """Workers as the driver sees them. `stop` and `wake` may be called on any thread, the rest on the driver's."""
 
     names: tuple[str, ...]  # of the workers that it has when all is well
     end_with_process: ClassVar[bool] = False  # whether workers are gone soon after this process, also without `close`
@@ -136,6 +136,9 @@ class WorkerPool(ABC):
     @abstractmethod
     def events(self, timeout: float) -> list[Event]:
         """Returns what has happened, after at most `timeout` seconds. Lost workers are started again."""
+
+    def wake(self) -> None:  # noqa: B027  # Ray has no such way
+        """Makes `events` return sooner, where that is possible: there is work to give."""
 
     @abstractmethod
     def start(self, worker: str, task: Task) -> None:

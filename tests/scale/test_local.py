@@ -2,8 +2,10 @@
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
+from multiprocessing.connection import wait
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from child_processes import children
 from pieced import OPTIONS
 
 from segmentation import Config
+from segmentation.scale import local
 from segmentation.scale.local import LocalWorkers, _share
 from segmentation.scale.protocol import Event, Lost, Ready
 
@@ -67,3 +70,18 @@ def test_nothing_is_left_when_they_are_closed_before_they_are_there() -> None:
     handles = list(pool._handles.values())
     pool.close()
     assert not any(process.is_alive() for process in (*handles, pool._server._server))
+
+
+def test_a_wait_for_events_can_be_ended(workers: LocalWorkers, monkeypatch: pytest.MonkeyPatch) -> None:
+    until_ready(workers, "worker 1", "worker 2")
+    links = [process.link for process in workers._handles.values()]
+    for process in workers._handles.values():
+        os.kill(process.pid, signal.SIGSTOP)  # a sign of life would end it too
+    while wait(links, 0):
+        workers.events(0)
+    monkeypatch.setattr(local, "wait", lambda several, timeout: wait(several))
+    waiting = threading.Thread(target=workers.events, args=(0.1,), daemon=True)
+    waiting.start()
+    workers.wake()
+    waiting.join(TIMEOUT)
+    assert not waiting.is_alive()

@@ -109,9 +109,7 @@ def open_input(
         container: InputContainer = av.open(
             name, "r", timeout=limits, options=analysis, container_options=options, io_open=opener, **OPEN_OPTIONS
         )
-        if (
-            brief and mp4 and not all(stream.frames for stream in container.streams)
-        ):  # fragments: packets tell more of them
+        if brief and mp4 and not all(stream.frames for stream in container.streams):  # packets tell more of fragments
             container.close()
             return open_input(source, access, limits)
         if files is not None:

@@ -92,7 +92,9 @@ def live_name(source: Source, *, whole: bool) -> str:
 
 
 def check_output(output: object, config: Config) -> None:
-    """Raises `ConfigError` for an output of a run without a video."""
+    """Raises `ConfigError` for an output whose name is empty, and for one of a run without a video."""
+    if isinstance(output, str) and not output.strip():  # as of a variable that is not set
+        raise ConfigError(f"output {output!r}: must be the name of a file or a folder")
     if output is not None and not config.video:
         raise ConfigError("no video: -o is for videos; leave out -o (output), or --no-video (video=False)")
 

@@ -171,6 +171,8 @@ def test_the_plan_refuses_what_the_run_would(
         (["clip.mp4", "--infer", "abacus"], 2, "choose from onnxruntime"),
         (["clip.mp4", "--optimized"], 3, "--optimized"),
         (["nowhere.mp4"], 1, "nowhere.mp4: no such file"),
+        ([""], 1, "'': must be the name of a file"),
+        (["clip.mp4", "-o", ""], 2, "output '': must be the name of a file or a folder"),
         (["ftp://me:secret@host/a.mp4"], 1, "ftp://***@host/a.mp4: is no address that is read; those begin with http"),
         (["front door=rtsp://host/a"], 1, "rtsp://host/a: 'front door' is no name of a source; use letters, digits"),
         (["hall=rtmps://me:secret@host/a"], 1, "hall=rtmps://***@host/a: is no address that is read; those begin with"),

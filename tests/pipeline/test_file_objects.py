@@ -134,3 +134,11 @@ def test_what_is_no_video_and_no_file(tmp_path: Path) -> None:
 
 def test_the_sample_program_runs() -> None:
     assert run_tool("samples/file_objects.py", SAMPLE).endswith("bytes of Matroska\n")
+
+
+@pytest.mark.parametrize(("data", "said"), [(b"", "holds no bytes"), (b"no video", "is not a video that FFmpeg can")])
+@pytest.mark.parametrize("given", [io.BytesIO, lambda data: Once(io.BytesIO(data))])
+def test_what_holds_nothing_is_told_from_what_is_no_video(given: Any, data: bytes, said: str, tmp_path: Path) -> None:
+    """As where the program before a pipe has failed."""
+    with pytest.raises(InputError, match=said):
+        segment(given(data), tmp_path / "a.mp4")

@@ -57,6 +57,8 @@ def is_url(path: str) -> bool:
 
 def no_such_file(path: str) -> InputError:
     """Returns the error for a name that leads nowhere."""
+    if not path.strip():  # as of a variable that is not set
+        return InputError(f"{path!r}: must be the name of a file")
     if "://" not in path:
         return InputError(f"{path}: no such file")
     name, _, address = path.partition("=")
@@ -157,7 +159,7 @@ def _open_bytes(source: ByteSource, access: Access) -> InputContainer:
     except (av.error.FFmpegError, OSError, ValueError, TypeError) as exc:
         if source.fault:
             raise InputError(f"{source.name}: cannot be read ({source.fault})") from exc
-        if isinstance(exc, av.error.EOFError):
+        if isinstance(exc, av.error.EOFError) or not source.open().read(1):
             raise InputError(f"{source.name}: holds no bytes, or ends before a video begins") from exc
         if isinstance(exc, av.error.InvalidDataError):
             raise InputError(f"{source.name}: is not a video that FFmpeg can read, or is damaged") from exc

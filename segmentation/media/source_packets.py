@@ -87,7 +87,10 @@ class SourcePackets:
         begins = {stream: begin for stream, (begin, _) in self._places.items() if ends and begin > max(ends)}
         streams = self._container.streams
         contexts = {stream: streams[stream].codec_context for stream in begins}
-        return {stream: f"video {context.name if context else 'unknown'}" for stream, context in contexts.items()}
+        return {
+            stream: f"video {context.codec.canonical_name if context else 'unknown'}"
+            for stream, context in contexts.items()
+        }
 
     def _end(self, stream: Stream) -> int | None:
         """Returns the tick at which an MP4's track ends by its header, or `None`."""

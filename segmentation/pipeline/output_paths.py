@@ -11,7 +11,7 @@ from segmentation.frames.byte_source import is_fifo
 from segmentation.frames.picture_names import NUMBER, PICTURE_SUFFIXES, PICTURES
 from segmentation.frames.source import Source, is_device, is_url
 from segmentation.media.output_stream import OutputAddress, OutputDevice, OutputStream, Target
-from segmentation.media.pictures.still import holds_video
+from segmentation.media.pictures.still import content_of
 from segmentation.media.pictures.webp import is_animated_webp
 from segmentation.options.config import Config
 
@@ -50,8 +50,10 @@ def default_output(
         return Path(input).parent / f"{NUMBER.sub('', Path(input).stem).strip('._- ') or 'video'}.segmented{suffix}"
     if own == ".gif" or (own == ".webp" and is_animated_webp(content)):
         suffix = ".webp" if cutout else own
-    elif own in PICTURE_SUFFIXES and not holds_video(content):
+    elif own in PICTURE_SUFFIXES and content_of(content) != "video":
         suffix = own if own in PICTURES and not cutout else ".png"
+    elif not own and content_of(content) == "picture":
+        suffix = ".png"
     name = Path(input).name if whole_name else Path(input).stem
     return Path(input).parent / f"{name or 'video'}.segmented{suffix}"
 

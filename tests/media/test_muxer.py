@@ -240,3 +240,10 @@ def test_mp4_gets_no_sound_under_another_name(codec: str, tmp_path: Path) -> Non
         with av.open(str(tmp_path / name)) as container:
             assert len(container.streams.audio) == (codec == "ac3")
             assert sum(bool(packet.size) for packet in container.demux(video=0)) == 25
+
+
+def test_lines_name_codecs_not_their_decoders(tmp_path: Path) -> None:
+    """FFmpeg decodes MP3 with mp3float, and AV1 with libdav1d."""
+    clip = Synthetic(codec="mpeg4", audio="libmp3lame").write(tmp_path / "in.mkv")
+    done = cli(clip, "-o", tmp_path / "out.mkv", "--region", "0,0,8,8", "--mute")
+    assert done.returncode == 0 and "stream 1 (audio mp3) is left out: --mute" in done.stderr

@@ -144,6 +144,15 @@ def test_a_video_named_as_a_picture_becomes_a_video(segmenter: Segmenter, tmp_pa
     assert default_output(str(tmp_path / "c.jpg")) == tmp_path / "c.segmented.jpg"
 
 
+def test_a_picture_without_a_suffix_becomes_a_picture(segmenter: Segmenter, tmp_path: Path) -> None:
+    """As downloads have it."""
+    photo = photos.write(tmp_path / "b.jpg", photos.photo()).rename(tmp_path / "photo")
+    assert segmenter.run(photo).output == str(tmp_path / "photo.segmented.png")
+    for name, data in (("video", SAMPLE.read_bytes()), ("broken", b"nothing")):
+        (tmp_path / name).write_bytes(data)
+        assert default_output(str(tmp_path / name)) == tmp_path / f"{name}.segmented.mp4"
+
+
 def test_a_folder_of_pictures_and_a_video(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()

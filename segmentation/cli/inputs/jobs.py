@@ -14,7 +14,7 @@ from segmentation.frames.picture_names import NUMBER, PICTURE_SUFFIXES, PICTURES
 from segmentation.frames.source import Source, is_device, is_url
 from segmentation.media.containers import CUTOUTS
 from segmentation.media.output_stream import is_output_address
-from segmentation.media.pictures.still import holds_video
+from segmentation.media.pictures.still import content_of
 from segmentation.options.config import Config
 from segmentation.options.effect import Effect
 from segmentation.options.keywords import RunOptions
@@ -141,7 +141,7 @@ def leave_out_pictures(inputs: Inputs, config: Config) -> None:
 
 
 def _is_still(path: str) -> bool:
-    return Path(path).suffix.lower() in PICTURE_SUFFIXES and os.path.isfile(path) and not holds_video(path)
+    return Path(path).suffix.lower() in PICTURE_SUFFIXES and os.path.isfile(path) and content_of(path) != "video"
 
 
 def _targets(

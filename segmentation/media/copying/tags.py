@@ -41,8 +41,8 @@ def name_left_out(source: InputContainer, path: str) -> None:
 
 
 def kind_of(stream: Stream) -> str:
-    """Names the stream's type and codec, such as "audio aac"."""
-    codec = stream.codec_context.name if stream.codec_context else None
+    """Names the stream's type and codec, such as "audio mp3", whose decoder FFmpeg calls mp3float."""
+    codec = stream.codec_context.codec.canonical_name if stream.codec_context else None
     cover = "cover picture" if stream.disposition & Disposition.attached_pic else stream.type
     return f"{cover} {codec}" if codec else cover
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import cv2
 import numpy as np
@@ -68,13 +68,13 @@ def is_still(given: str | Source, access: Access | None = None) -> bool:
         return container.metadata.get("major_brand", "").strip() in BRANDS
 
 
-def holds_video(path: str) -> bool:
-    """Returns whether a file is a video or an animation, whatever its name says. A broken one is none."""
+def content_of(path: str) -> Literal["picture", "video", ""]:
+    """Returns what a file holds, whatever its name says. An animation is a video, and a broken file nothing."""
     if not Path(path).is_file():  # opening a pipe would wait for its writer
-        return False
+        return ""
     with suppress(InputError):  # which the run says
-        return not is_still(path)
-    return False
+        return "picture" if is_still(path) else "video"
+    return ""
 
 
 def read_still(given: str | Source, access: Access | None = None) -> Still:

@@ -3,6 +3,7 @@
 import hashlib
 import time
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,18 @@ from videos import Synthetic
 
 NETWORK = ROOT / "tests" / "data" / "bright-dynamic.onnx"  # small, so that a run is over soon
 OPTIONS: dict[str, Any] = {"device": "cpu", "model": NETWORK}
-FRAMES, PIECES = 540, 5
-_GROUPS = "keyint=12:min-keyint=12:scenecut=0:bframes=3"
+FRAMES, PIECES = 264, 5
+_GROUPS = "keyint=6:min-keyint=6:scenecut=0:bframes=3"
 
 
 def long_video(path: Path, frames: int = FRAMES, **others: Any) -> Path:
-    """Makes a video of 22 seconds with sound, chapters and perhaps subtitles: five pieces."""
+    """Makes a video of 22 seconds with sound, chapters and perhaps subtitles: five pieces, as pieces are by time."""
     given: dict[str, Any] = dict(
         codec="libx264",
         pts=range(frames),
+        time_base=Fraction(1, 12),
         size=(128, 96),
-        gop=12,
+        gop=6,
         options={"x264-params": _GROUPS},
         audio="aac",
         subtitles=[(1, 3, "one"), (15, 20, "two")] if path.suffix == ".mkv" else [],

@@ -5,7 +5,7 @@ from __future__ import annotations  # av.Packet takes its parameter only for typ
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:  # machines without a GPU may lack PyTorch
     import torch
@@ -31,7 +31,7 @@ class DevicePicture:
     duration: int  # ticks, 0 if unknown
     time_base: Fraction  # seconds
     messages: tuple[Message, ...] = ()  # see `Frame`
-    is_corrupt: ClassVar[bool] = False  # decoders on a GPU conceal damage
+    is_corrupt: bool = False  # the decoder has found damage, and concealed it
 
     @property
     def size(self) -> int:

@@ -1,8 +1,9 @@
 """Decodes live sources on NVDEC: the thread that reads a source feeds a session, and the ring holds device memory.
 
-A live session hands out each frame as soon as its packet is there, unless a later one is shown before it. Its surface
-is copied at once into planes of a pool. A frame that is alone goes through the stages without another copy. Those that
-have waited for the stages are gathered in a batch, since the GPU takes little longer for it than for one of them.
+A call of the native library decodes a packet, and gives up the GIL once. It hands out each frame as soon as its packet
+is there, unless a later one is shown before it, in planes of a pool. A frame that is alone goes through the stages
+without another copy. Those that have waited for the stages are gathered in a batch, since the GPU takes little longer
+for it than for one of them.
 """
 
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
@@ -11,9 +12,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
-import PyNvVideoCodec as nvc
 from av.video.frame import VideoFrame
 
 from segmentation.errors import BackendError, InputError, LacksEngine, SegmentationError
@@ -27,20 +27,24 @@ from segmentation.live.decoder import LiveDecoder
 from segmentation.media.bitstream.headers import is_idr
 from segmentation.media.bitstream.sei import MessageReader
 from segmentation.options.config import Config
-from segmentation.stages.decode.chunk_progress import Presentation
-from segmentation.stages.decode.nvdec_log import damage_log
-from segmentation.stages.decode.nvdec_session import NvdecSession, Surface, TimesToCome
+from segmentation.stages.decode.chunk_progress import FrameTimes
+from segmentation.stages.decode.native.library import library
+from segmentation.stages.decode.native.session import NOTHING, NativeSession, OnePacket, Packets
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
 from segmentation.stages.decode.nvdec_support import check_exactness, nvdec_engines
 from segmentation.stages.decode.stream_format import StreamFormat
-from segmentation.stages.decode.surface_unpacker import SurfaceUnpacker
+from segmentation.stages.frame_kernels import FRAMES
 
 if TYPE_CHECKING:
     import torch
 
+    from segmentation.gpu.plane_pool import DevicePlanes
     from segmentation.media.video_packet import VideoPacket
 
 _REMEDY = "decoding begins anew at a keyframe"  # after an error
+_MOST_HELD = 16  # pictures that a session holds back: as many as a stream may refer to
+_UNEXPECTED = 1  # picture that may come beside those of the packets, in damaged streams
+_NO_TIMES = FrameTimes(None, 0, ())
 _CODECS = ("h264", "hevc")  # in which a packet is a frame, and an IDR picture tells where to change over
 
 
@@ -71,8 +75,9 @@ class LiveNvdecDecoder(LiveDecoder):
         LiveDecoder.describe(config, info)
         if info is not None and info.codec not in _CODECS:
             raise LacksEngine(f"NVDEC decodes live sources in H.264 and HEVC alone, and {info.path} is {info.codec}")
-        nvdec_engines(config, info)
-        return f"NVDEC, PyNvVideoCodec {nvc.__version__}, in a thread that always reads the source"
+        engines = nvdec_engines(config, info)
+        library()
+        return f"NVDEC, {engines} engines, native library, in a thread that always reads the source"
 
     def close(self) -> None:
         """Leaves the session to the next stream, though the source may keep its thread for a while.
@@ -126,18 +131,20 @@ class NvdecPackets(PacketDecoder):
         self._config, self._sessions = config, sessions
         self._gpu = gpu = sessions.gpu(stages)
         self._format = StreamFormat(gpu.index, info.codec, info.width, info.height, info.pix_fmt, None)
-        self._unpack = SurfaceUnpacker(gpu, info, layout)
+        self._unpack = gpu.kernels(FRAMES, layout).handle("unpack")
         shapes = [(1, *shape) for shape in layout.shapes(info.width, info.height)]
         self._pool = gpu.plane_pool(shapes, torch_dtype(layout), reader=stages)
+        self._planes: list[DevicePlanes] = []  # for the next pictures
         self._lock = threading.Lock()  # held where the session is used
         self._closed = False
-        self._session: NvdecSession | None = None  # of the connection; none that has failed
+        self._session: NativeSession | None = None  # of the connection; none that has failed
         self._in_order = False  # whether the session hands frames out as they are decoded
         self._messages = MessageReader(info)
-        self._times = TimesToCome(info.codec, self._messages)
+        self._packet = OnePacket()
+        self._serial = 0  # of the next packet
+        self._times: dict[int, FrameTimes] = {}  # of the packets whose pictures are to come, by their numbers
         self._order = PictureOrder()  # of the connection
         self._time_base = info.time_base  # seconds, of the connection's packets
-        damage_log()  # takes the library's lines about damage off the standard output
 
     def begin(self, info: VideoInfo, order: PictureOrder) -> None:
         picture, ours = ((one.codec, one.width, one.height, one.pix_fmt) for one in (info, self.info))
@@ -167,9 +174,9 @@ class NvdecPackets(PacketDecoder):
                 left = self._emptied(session)
                 self._in_order = True
                 session = self._take_session()
-            data = self._times.data(packet)
+            held = self._held(packet)
             self._check_order()
-            pictures, lost = self._decoded(session, data)
+            pictures, lost = self._decoded(session, held)
             return DecodedPictures(left.pictures + pictures, left.lost + lost)
 
     def end(self) -> int:
@@ -181,14 +188,24 @@ class NvdecPackets(PacketDecoder):
         with self._lock:
             self._closed = True
             self._end()
+            self._planes = []
 
-    def _take_session(self) -> NvdecSession:
+    def _take_session(self) -> NativeSession:
         """Begins with a session of the pool, or a new one. The one before was given back."""
         wanted = self._format._replace(latency="zero" if self._in_order else "low")
-        session = self._session = self._sessions.take(wanted) or NvdecSession(wanted, self._gpu, remedy=_REMEDY)
+        kept = cast("NativeSession | None", self._sessions.take(wanted))
+        session = self._session = kept or NativeSession(wanted, self._gpu, remedy=_REMEDY)
         session.path = self.info.path
-        self._times = TimesToCome(self.info.codec, self._messages, in_order=self._in_order)
         return session
+
+    def _held(self, packet: VideoPacket) -> Packets:
+        """Returns a packet for the library, and notes when its picture is shown, if it is."""
+        serial, self._serial = self._serial, self._serial + 1
+        shown = not packet.is_discard
+        if shown:
+            self._times[serial] = FrameTimes(packet.pts, packet.duration or 0, self._messages.of_packet(packet))
+        time = packet.pts if packet.pts is not None else packet.dts or 0
+        return self._packet.hold(packet, time, serial, kept=shown)
 
     @property
     def _holds_back(self) -> bool:
@@ -201,20 +218,54 @@ class NvdecPackets(PacketDecoder):
             self._in_order = False
             raise InputError("its frames are no longer in the order in which they are shown")
 
-    def _decoded(self, session: NvdecSession, data: nvc.PacketData) -> DecodedPictures:
-        """Returns the pictures that are ready after one more packet; all that are left, after an empty one."""
+    def _decoded(self, session: NativeSession, packet: Packets, *, flush: bool = False) -> DecodedPictures:
+        """Returns the pictures that are ready after one more packet; all that are left, to `flush`."""
+        self._aim(session)
+        result = session.decode(packet, 0, self._unpack, flush=flush)
+        planes, self._planes = self._planes[: result.produced], self._planes[result.produced :]
         pictures, lost = [], 0
-        for surface in session.decode(data):
-            shown = self._times.taken(surface.timestamp)
-            lost += 0 if shown.pts is None else self._times.lose(shown.pts)
-            if not shown.hidden:
-                pictures.append(self._copied(surface, shown))
-        lost += self._times.lose() if self._in_order or not data.bsl else 0
+        for own, found in zip(planes, session.pictures, strict=False):
+            times = self._times.pop(found.serial, _NO_TIMES)
+            lost += 0 if times.pts is None else self._lose(times.pts)
+            pictures.append(self._picture(own, times, damaged=bool(found.damaged)))
+        lost += self._lose() if self._in_order or flush else 0
         return DecodedPictures(pictures, lost)
 
-    def _emptied(self, session: NvdecSession) -> DecodedPictures:
+    def _aim(self, session: NativeSession) -> None:
+        """Gives the session planes for its next pictures, each a set."""
+        while len(self._planes) < min(len(self._times), _MOST_HELD) + _UNEXPECTED:
+            self._planes.append(self._pool.take())
+        target = session.targets[0]
+        for number, planes in enumerate(self._planes):
+            for i, plane in enumerate(planes):
+                target.planes[number][i] = plane.data_ptr()
+        target.sets, target.capacity, target.filled = len(self._planes), 1, 0
+
+    def _picture(self, planes: DevicePlanes, times: FrameTimes, *, damaged: bool) -> DevicePicture:
+        return DevicePicture(
+            planes=planes,
+            ready=self._gpu.record_event(),
+            width=self.info.width,
+            height=self.info.height,
+            pts=times.pts,
+            duration=times.duration,
+            time_base=self._time_base,
+            messages=times.messages,
+            is_corrupt=damaged,
+        )
+
+    def _lose(self, before: int | None = None) -> int:
+        """Forgets the packets whose pictures should have come before a pts; all without it. Returns how many."""
+        due = [
+            n for n, times in self._times.items() if before is None or (times.pts is not None and times.pts < before)
+        ]
+        for serial in due:
+            del self._times[serial]
+        return len(due)
+
+    def _emptied(self, session: NativeSession) -> DecodedPictures:
         """Returns the pictures that are left, and gives the session back."""
-        left = self._decoded(session, nvc.PacketData())
+        left = self._decoded(session, NOTHING, flush=True)
         self._give_back(session)
         return left
 
@@ -225,11 +276,13 @@ class NvdecPackets(PacketDecoder):
         """
         if (session := self._session) is not None:
             with suppress(SegmentationError), self._failed_session_destroyed():
-                session.decode(nvc.PacketData())
+                session.forget(0)
+                session.decode(NOTHING, 0, self._unpack, flush=True)
                 self._give_back(session)
-        return self._times.lose()
+        return self._lose()
 
-    def _give_back(self, session: NvdecSession) -> None:
+    def _give_back(self, session: NativeSession) -> None:
+        session.forget(0)
         self._sessions.give_back(session)
         self._session = None
 
@@ -243,19 +296,3 @@ class NvdecPackets(PacketDecoder):
                 self._session.close()
                 self._session = None
             raise
-
-    def _copied(self, surface: Surface, shown: Presentation) -> DevicePicture:
-        """Queues the copy of a surface, which the session overwrites at its next packet."""
-        planes = self._pool.take()
-        self._unpack(surface, planes, 0)
-        ready = self._gpu.record_event()
-        return DevicePicture(
-            planes=planes,
-            ready=ready,
-            width=self.info.width,
-            height=self.info.height,
-            pts=shown.pts,
-            duration=shown.duration,
-            time_base=self._time_base,
-            messages=shown.messages,
-        )

@@ -1,6 +1,6 @@
 """Live sources on NVDEC: each frame once, in order, at once, as the CPU decodes it; through losses, damage and changes.
 
-On the side "host" FFmpeg stands in NVDEC's place, behind the same threads, kernels and pools.
+On the side "host" FFmpeg decodes in NVDEC's place, behind the native library and the same threads and pools.
 """
 
 import threading
@@ -18,6 +18,7 @@ import barcode
 import numpy as np
 import pytest
 from h264_order import unstated
+from native_nvdec import require_native
 from numbered import all_frames, damage, numbered
 from numpy.typing import NDArray
 from rtsp_server import RtspServer
@@ -91,8 +92,18 @@ class Seen:
 
 
 @pytest.fixture(autouse=True)
-def kernels(side: str) -> None:
+def engine(side: str) -> Iterator[Any]:
+    """What decodes on the host; `None` on a GPU. In the end it has no sessions."""
     _compile(side)
+    if side == "cuda":
+        require_native()
+        yield None
+        return
+    from host_nvdec import DrivenByFFmpeg
+
+    with DrivenByFFmpeg() as made:
+        yield made
+        assert made.alive == 0
 
 
 @cache
@@ -122,14 +133,10 @@ class CountingPool(NvdecSessionPool):
 
 
 @pytest.fixture
-def pool(side: str) -> Iterator[CountingPool]:
+def pool(engine: Any) -> Iterator[CountingPool]:
     pool = CountingPool()
     yield pool
     pool.close()
-    if side == "host":
-        from host_nvdec import Session
-
-        assert Session.alive == 0
 
 
 @contextmanager
@@ -221,14 +228,12 @@ def test_no_frame_is_held_back(side: str, camera: RtspServer) -> None:
 
 @pytest.mark.parametrize("known", [True, False], ids=["seen on the CPU", "not yet seen"])
 def test_frames_are_not_held_back_where_a_camera_does_not_state_their_order(
-    side: str, known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    side: str, engine: Any, known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not known:
         monkeypatch.setattr(packet_decoder, "_ENOUGH", 1000)
-    if side == "host":
-        from host_nvdec import Session
-
-        monkeypatch.setattr(Session, "held", 2)
+    if engine is not None:
+        engine.hold(2)
     path = unstated(tmp_path / "unstated.ts", 120, (320, 192))
     with decoding(side, f"file://{path}") as seen:
         held = []
@@ -323,10 +328,10 @@ def test_a_session_that_has_failed_is_not_used_again(
         session = seen.decoder._decoder._session
         decode = session.decode
 
-        def fail(data: Any) -> Any:
-            if bool(data.bsl) is not emptied:
+        def fail(*arguments: Any, flush: bool) -> Any:
+            if flush is emptied:
                 raise InputError("made to fail")
-            return decode(data)
+            return decode(*arguments, flush=flush)
 
         session.decode = fail
         if not emptied:
@@ -345,7 +350,7 @@ def test_another_session_goes_on_after_damage(
         seen.until(lambda: sum(seen.on_device) > 2 * camera.fps)
         session, cpu = seen.decoder._decoder._session, seen.on_device.count(False)
 
-        def fail(data: Any) -> Any:
+        def fail(*_: Any, flush: bool) -> Any:
             raise InputError("made to fail")
 
         session.decode = fail
@@ -390,17 +395,14 @@ def test_a_loss_shows_the_last_picture(side: str, camera: RtspServer) -> None:
         assert len({batch.frames[0].pts for batch in repeated}) == 3
 
 
-def test_closing_ends_the_session_though_the_source_is_silent(side: str, camera: RtspServer) -> None:
+def test_closing_ends_the_session_though_the_source_is_silent(side: str, engine: Any, camera: RtspServer) -> None:
     with decoding(side, camera.url()) as seen:
         seen.until(lambda: sum(seen.on_device) > 5)
         camera.silent.set()
         seen.decoder.close()
         assert seen.decoder._decoder._session is None
         assert seen.live.packet_decoder is None
-    if side == "host":
-        from host_nvdec import Session
-
-        assert Session.alive == 0
+        assert engine is None or engine.alive == 0
 
 
 def test_many_sources_at_once(side: str, camera: RtspServer) -> None:

@@ -6,6 +6,7 @@ Threads, chunks, sessions and times are those of a GPU. Tests marked `gpu` show 
 import ctypes
 import sys
 import threading
+from ctypes import CFUNCTYPE, c_int, c_longlong, c_ulong, c_void_p
 from functools import cache
 from importlib import import_module
 from types import ModuleType, SimpleNamespace
@@ -23,8 +24,10 @@ from segmentation.clips.open_videos import OpenVideos
 from segmentation.frames import VideoInfo
 from segmentation.options.config import Config
 from segmentation.stages.decode.native import library as native_library
+from segmentation.stages.decode.nvdec_support import CODEC_NUMBERS
 
 ENGINES = 4
+_PACKET, _GONE = 0, 2  # events, see stand_in_nvcuvid.cpp
 _CODECS = {"H264": "h264", "HEVC": "hevc", "VP8": "vp8", "VP9": "vp9", "MPEG2": "mpeg2video", "MPEG4": "mpeg4"}
 
 
@@ -61,15 +64,9 @@ class Session:
     """
 
     alive = made = 0
-    held = 0  # frames that sessions of low latency hold back, as where a stream does not tell its order
 
-    def __init__(self, codec: str, latency: str = "NATIVE") -> None:
-        self._latency = latency
-        self._ready: list[Surface] = []
-        self._decoder: Any = av.CodecContext.create(_CODECS[codec], "r")
-        if latency == "ZERO":
-            self._decoder.flags |= Flags.low_delay
-        self._decoder.thread_count = 1  # with more, FFmpeg does not always say that a frame is damaged
+    def __init__(self, codec: str) -> None:
+        self._decoder = _ffmpeg(_CODECS[codec])
         self._surfaces: list[Surface] = []
         Session.alive += 1
         Session.made += 1
@@ -84,35 +81,44 @@ class Session:
         if data.bsl:
             packet = av.Packet(ctypes.string_at(data.bsl_data, data.bsl))
             packet.pts = data.pts
-        try:
-            frames = self._decoder.decode(packet)
-        except av.error.InvalidDataError:
-            frames = []
+        frames, damaged = _frames(self._decoder, packet)
+        if damaged:
             ctypes.CDLL(None).printf(b"Decode Error occurred\n")
-        if packet is None:
-            self._decoder.flush_buffers()
-        if any(frame.is_corrupt for frame in frames):
-            ctypes.CDLL(None).printf(b"Decode Error occurred\n")
-        self._ready += [Surface(frame) for frame in frames]
-        held = Session.held if self._latency == "LOW" and packet is not None else 0
-        ready = len(self._ready) - held if len(self._ready) > held else 0
-        self._surfaces, self._ready = self._ready[:ready], self._ready[ready:]
-        for surface in self._surfaces if self._latency == "ZERO" else ():
-            surface.timestamp = 0
+        self._surfaces = [Surface(frame) for frame in frames]
         return self._surfaces
+
+
+def _ffmpeg(codec: str, *, in_order: bool = False) -> Any:
+    """Returns FFmpeg's decoder. `in_order` hands frames out as they are decoded."""
+    decoder: Any = av.CodecContext.create(codec, "r")
+    if in_order:
+        decoder.flags |= Flags.low_delay
+    decoder.thread_count = 1  # with more, FFmpeg does not always say that a frame is damaged
+    return decoder
+
+
+def _frames(decoder: Any, packet: Any) -> tuple[list[Any], bool]:
+    """Returns the frames after one more packet, all that are left without one, and whether damage was found."""
+    try:
+        frames = decoder.decode(packet)
+    except av.error.InvalidDataError:
+        return [], True
+    finally:
+        if packet is None:
+            decoder.flush_buffers()
+    return frames, any(frame.is_corrupt for frame in frames)
 
 
 class _Nvc(ModuleType):
     __version__ = "FFmpeg"
     PacketData = PacketData
     PyNvVCException = PyNvVCExceptionUnsupported = ValueError
-    DisplayDecodeLatencyType = SimpleNamespace(NATIVE="NATIVE", LOW="LOW", ZERO="ZERO")
-    VideoPacketFlag = SimpleNamespace(ENDOFPICTURE=8)
+    DisplayDecodeLatencyType = SimpleNamespace(NATIVE="NATIVE")
     cudaVideoCodec = SimpleNamespace(**{name: name for name in _CODECS})
 
     @staticmethod
     def CreateDecoder(**options: Any) -> Session:
-        return Session(options["codec"], options["latency"])
+        return Session(options["codec"])
 
 
 class NvdecGpu(HostGpu):
@@ -199,11 +205,64 @@ def _live_module() -> Any:
         "segmentation.gpu.context",
         "segmentation.gpu.plane_pool",
         "segmentation.gpu.transfer",
-        "segmentation.stages.decode.nvdec_session",
+        "segmentation.stages.decode.native.session",
         "segmentation.live.nvdec_decoder",
     )
     live.__dict__["GpuTransfer"] = host_stages().GpuTransfer
+    live.NativeSession.__init__.__globals__["native"] = SimpleNamespace(**{**vars(native_library), "library": stand_in})
     return live
+
+
+class DrivenByFFmpeg:
+    """Lets FFmpeg decode H.264 and HEVC for the stand-in for the driver, while the context is entered."""
+
+    _decode_type = CFUNCTYPE(c_int, c_void_p, *[c_int] * 3, c_void_p, c_ulong, c_longlong)
+
+    def __init__(self) -> None:
+        self._decoders: dict[int, Any] = {}  # by parser
+        self._function = self._decode_type(self._decode)
+
+    def __enter__(self) -> "DrivenByFFmpeg":
+        driver = stand_in_driver()
+        driver.stand_in_picture.argtypes = (c_void_p, c_longlong, c_int, c_int, *[c_void_p] * 3, c_int)
+        driver.stand_in_decoder(self._function)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        stand_in_driver().stand_in_decoder(None)
+        stand_in_driver().stand_in_held(0)
+
+    @property
+    def alive(self) -> int:
+        """How many sessions there are."""
+        return len(self._decoders)
+
+    def hold(self, frames: int) -> None:
+        """Holds frames back as where a stream does not tell their order, in sessions that wait for it."""
+        stand_in_driver().stand_in_held(frames)
+
+    def _decode(
+        self, parser: int, event: int, codec: int, in_order: int, data: int, size: int, time: int
+    ) -> int:  # see stand_in_nvcuvid.cpp
+        if event == _GONE:
+            self._decoders.pop(parser, None)
+            return 1
+        decoder = self._decoders.get(parser)
+        if decoder is None:
+            name = {CODEC_NUMBERS["H264"]: "h264", CODEC_NUMBERS["HEVC"]: "hevc"}[codec]
+            decoder = self._decoders[parser] = _ffmpeg(name, in_order=bool(in_order))
+        packet = None
+        if event == _PACKET:
+            packet = av.Packet(ctypes.string_at(data, size))
+            packet.pts = time
+        good = 1
+        for frame in _frames(decoder, packet)[0]:
+            parts = [np.ascontiguousarray(plane) for plane in planes(frame)]
+            addresses = [part.ctypes.data for part in parts]
+            good &= stand_in_driver().stand_in_picture(
+                parser, frame.pts, frame.width, frame.height, *addresses, frame.is_corrupt
+            )
+        return good
 
 
 def host_nvdec(info: VideoInfo, sessions: Any = None, **options: Any) -> Any:

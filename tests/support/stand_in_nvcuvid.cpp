@@ -1,6 +1,7 @@
 // Answers as the driver's libcuda and libnvcuvid do, in host memory. Pictures are not decoded: all samples of Y are the
 // check sum of the packet, those of U and V the next numbers. Pictures come in the order of their times, four of them
 // held back, and all before a picture that refreshes (H.264's IDR, HEVC's IRAP) and at the end.
+// After `stand_in_decoder` that function decodes, and puts pictures of 4:2:0 out by `stand_in_picture`.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -8,15 +9,24 @@
 
 #include "nvcuvid.h"
 
-struct CUVIDPICPARAMS {
-    int index;
-    unsigned sum;
-};
-
 namespace {
 
 constexpr size_t HELD = 4;
-std::atomic<int> width, height, alive, decoded, mapped, fail_at{-1}, fault, damaged_every, wider_at{-1};
+std::atomic<int> width, height, alive, decoded, mapped, fail_at{-1}, fault, damaged_every, wider_at{-1}, held;
+
+enum Event : int { PACKET, END, GONE };
+// Takes a packet, the end of a stream, or the end of a parser, of a cudaVideoCodec. Returns 0 if something has failed.
+using Decode = int (*)(void *parser, Event event, int codec, int in_order, const void *data, unsigned long size,
+                       long long time);
+std::atomic<Decode> decode_by;
+
+struct Coded : CUVIDPICPARAMS {
+    unsigned sum = 0;
+    bool damaged = false;
+    std::vector<uint8_t> nv12;  // without rests of rows; empty: all samples by `sum`
+
+    Coded(int index, int code) : CUVIDPICPARAMS{0, 0, index, 0, 0, 0}, sum(code) {}
+};
 
 struct Shown {
     long long time;
@@ -25,8 +35,15 @@ struct Shown {
 
 struct Parser {
     CUVIDPARSERPARAMS p;
-    int surfaces = 0, next = 0;
+    int surfaces = 0, next = 0, width = 0, height = 0;
     std::vector<Shown> order;
+
+    bool decode(Coded &picture, long long time) {
+        next = (next + 1) % surfaces;
+        if (!p.pfnDecodePicture(p.pUserData, &picture)) return false;
+        if (p.pfnDisplayPicture) order.push_back({time, picture.CurrPicIdx});
+        return true;
+    }
 
     bool put_out(size_t keep) {
         while (order.size() > keep) {
@@ -40,7 +57,8 @@ struct Parser {
         return true;
     }
 
-    bool begin() {
+    bool begin(int w, int h) {
+        width = w, height = h;
         CUVIDEOFORMAT f{};
         f.codec = p.CodecType, f.min_num_decode_surfaces = 6, f.chroma_format = cudaVideoChromaFormat_420;
         f.display_area = {0, 0, width, height};
@@ -54,6 +72,7 @@ struct Parser {
 struct Decoder {
     CUVIDDECODECREATEINFO made;
     uint8_t content[64]{};
+    std::vector<uint8_t> nv12[64];
     bool damaged[64]{}, done[64]{};
     int mapped = 0;
 };
@@ -78,6 +97,19 @@ void stand_in_faults(int at, int number, int every, int wider) {
     decoded = mapped = 0, fail_at = at, fault = number, damaged_every = every, wider_at = wider;
 }
 int stand_in_alive() { return alive; }
+void stand_in_decoder(Decode by) { decode_by = by; }
+void stand_in_held(int pictures) { held = pictures; }  // that its parsers hold back where they may put any out
+// Puts out the next picture of a parser in 4:2:0. Returns 0 if something has failed.
+int stand_in_picture(void *parser, long long time, int w, int h, const uint8_t *y, const uint8_t *u, const uint8_t *v,
+                     int damaged) {
+    Parser &s = *(Parser *)parser;
+    if ((s.width != w || s.height != h) && (!s.put_out(0) || !s.begin(w, h))) return 0;
+    Coded picture(s.next, 0);
+    picture.damaged = damaged;
+    picture.nv12.assign(y, y + w * h);
+    for (int i = 0; i < w * h / 4; i++) picture.nv12.push_back(u[i]), picture.nv12.push_back(v[i]);
+    return s.decode(picture, time) && s.put_out(held);
+}
 int stand_in_mapped() { return mapped; }  // surfaces since `stand_in_faults`
 
 CUresult cuCtxGetCurrent(CUcontext *c) { return *c = (CUcontext)16, 0; }
@@ -103,28 +135,32 @@ CUresult cuLaunchKernel(CUfunction, unsigned gx, unsigned gy, unsigned gz, unsig
 
 CUresult cuvidCreateVideoParser(CUvideoparser *made, CUVIDPARSERPARAMS *p) {
     alive++;
-    *made = new Parser{*p, 0, 0, {}};
+    *made = new Parser{*p};
     return 0;
 }
 CUresult cuvidDestroyVideoParser(CUvideoparser given) {
     alive--;
+    if (decode_by) decode_by.load()(given, GONE, 0, 0, nullptr, 0, 0);
     delete (Parser *)given;
     return 0;
 }
 CUresult cuvidParseVideoData(CUvideoparser given, CUVIDSOURCEDATAPACKET *packet) {
     Parser &s = *(Parser *)given;
-    if (packet->flags & CUVID_PKT_ENDOFSTREAM) return s.put_out(0) ? 0 : 999;
+    const bool end = packet->flags & CUVID_PKT_ENDOFSTREAM;
+    if (decode_by && !decode_by.load()(given, end ? END : PACKET, s.p.CodecType, !s.p.pfnDisplayPicture,
+                                       packet->payload, packet->payload_size, packet->timestamp))
+        return 999;
+    if (end) return s.put_out(0) ? 0 : 999;
+    if (decode_by) return 0;
     const auto *data = (const uint8_t *)packet->payload;
     unsigned sum = 7;
     for (size_t i = 0; i < packet->payload_size; i++) sum += data[i];
     const bool vp9 = s.p.CodecType == 10;
     if (vp9 ? !s.surfaces : refreshes(data, packet->payload_size, s.p.CodecType))
-        if (!s.put_out(0) || !s.begin()) return 999;
+        if (!s.put_out(0) || !s.begin(width, height)) return 999;
     if (!s.surfaces) return 0;
-    CUVIDPICPARAMS picture{s.next, sum};
-    s.next = (s.next + 1) % s.surfaces;
-    if (!s.p.pfnDecodePicture(s.p.pUserData, &picture)) return 999;
-    s.order.push_back({packet->timestamp, picture.index});
+    Coded picture(s.next, sum);
+    if (!s.decode(picture, packet->timestamp)) return 999;
     return s.put_out(vp9 ? 0 : HELD) ? 0 : 999;
 }
 
@@ -143,9 +179,12 @@ CUresult cuvidDecodePicture(CUvideodecoder given, CUVIDPICPARAMS *picture) {
     auto &d = *(Decoder *)given;
     const int number = decoded++;
     if (number == fail_at) return fault;
-    d.content[picture->index] = (uint8_t)picture->sum;
-    d.done[picture->index] = false;
-    d.damaged[picture->index] = damaged_every && number % damaged_every == 0;
+    const auto &coded = *(Coded *)picture;
+    const int index = picture->CurrPicIdx;
+    d.content[index] = (uint8_t)coded.sum;
+    d.nv12[index] = coded.nv12;
+    d.done[index] = false;
+    d.damaged[index] = coded.damaged || (damaged_every && number % damaged_every == 0);
     return 0;
 }
 CUresult cuvidGetDecodeStatus(CUvideodecoder given, int index, CUVIDGETDECODESTATUS *status) {
@@ -165,6 +204,9 @@ CUresult cuvidMapVideoFrame64(CUvideodecoder given, int index, unsigned long lon
     auto *made = (uint8_t *)malloc(luma * 3 / 2);
     memset(made, d.content[index], luma);
     for (size_t i = 0; i < luma / 2; i++) made[luma + i] = (uint8_t)(d.content[index] + 1 + i % 2);
+    const size_t across = d.made.ulTargetWidth;
+    for (size_t row = 0; row < d.nv12[index].size() / across; row++)
+        memcpy(made + row * *pitch, &d.nv12[index][row * across], across);
     *surface = (unsigned long long)made;
     return 0;
 }

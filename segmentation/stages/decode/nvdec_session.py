@@ -36,12 +36,11 @@ class Surface(Protocol):
 class TimesToCome(dict[int, Presentation]):
     """The times of packets that a session got and whose frames are to come, by timestamp, in decoding order."""
 
-    def __init__(self, codec: str, messages: MessageReader | None = None, *, in_order: bool = False) -> None:
-        """`messages` reads those of frames. `in_order`: frames are shown as they are decoded, whatever timestamps they
-        come out with."""
+    def __init__(self, codec: str, messages: MessageReader | None = None) -> None:
+        """`messages` reads those of frames."""
         super().__init__()
         self._messages = messages
-        self._codec, self._in_order = codec, in_order or codec in _IN_ORDER
+        self._codec, self._in_order = codec, codec in _IN_ORDER
 
     def data(self, packet: ChunkPacket) -> nvc.PacketData:
         """Returns a packet for NVDEC, and notes its times for its frame, if that is shown.
@@ -56,14 +55,6 @@ class TimesToCome(dict[int, Presentation]):
         data = nvc.PacketData()
         data.bsl_data, data.bsl, data.pts = packet.buffer_ptr, packet.buffer_size, timestamp
         return data
-
-    def lose(self, pts: int | None = None) -> int:
-        """Forgets the times of the frames that should have come before `pts`; of all frames without it.
-
-        Returns how many of them are shown.
-        """
-        due = [key for key, times in self.items() if pts is None or (times.pts is not None and times.pts < pts)]
-        return sum(not self.pop(key).hidden for key in due)
 
     def taken(self, timestamp: int) -> Presentation:
         """Returns the times of the frame that has come out with this timestamp.
@@ -81,7 +72,6 @@ class NvdecSession:
 
     def __init__(self, stream_format: StreamFormat, gpu: Gpu, *, remedy: str = "use --decode pyav") -> None:
         """Creates a session that copies its surfaces on the stream of `gpu`. `remedy` ends its errors."""
-        self._whole_frames = stream_format.latency != "native"
         self.format, self._remedy = stream_format, remedy
         self.path = ""  # of the file that is being decoded, for errors
         self._begun = False  # whether a surface has come: the first packets create the hardware decoder
@@ -91,7 +81,7 @@ class NvdecSession:
                 codec=getattr(nvc.cudaVideoCodec, NVDEC_CODECS[stream_format.codec]),
                 cudastream=gpu.stream.cuda_stream,
                 usedevicememory=True,
-                latency=getattr(nvc.DisplayDecodeLatencyType, stream_format.latency.upper()),
+                latency=nvc.DisplayDecodeLatencyType.NATIVE,
             )
 
     def decode(self, data: nvc.PacketData) -> list[Surface]:
@@ -101,8 +91,6 @@ class NvdecSession:
         `DeviceError` behind the library's exception.
         """
         assert self._decoder is not None
-        if self._whole_frames and data.bsl:
-            data.decode_flag = nvc.VideoPacketFlag.ENDOFPICTURE
         try:
             with nullcontext() if self._begun else capture_unsafe():
                 surfaces: list[Surface] = self._decoder.Decode(data)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 # How long a session holds frames back. "native": a frame and four surfaces more than the stream needs, so that its
-# engine has pictures queued. "low": those frames alone before which others may be shown, as far as the stream tells.
-# "zero": none, so that frames come as they are decoded, all with the timestamp 0. Each packet must be one whole frame
-# for these two. "calls": as "native", by sessions of the native library.
-Latency = Literal["native", "low", "zero", "calls"]
+# engine has pictures queued; sessions of PyNvVideoCodec. "calls": the same, by sessions of the native library, as are
+# the next ones, to which each packet is one whole frame. "low": those frames alone before which others may be shown, as
+# far as the stream tells. "zero": none, so that frames come as they are decoded.
+Latency = Literal["native", "calls", "low", "zero"]
 
 
 class StreamFormat(NamedTuple):

@@ -1,4 +1,4 @@
-// Decodes many packets in one call, by the driver's own NVDEC API, and unpacks the pictures into a batch's planes.
+// Decodes packets, of files many in one call, by the driver's own NVDEC API, and unpacks the pictures into planes.
 // Python gives up the GIL once for such a call. See session.py, which mirrors the structures that cross over.
 
 #include <unistd.h>
@@ -11,8 +11,8 @@
 namespace {
 
 constexpr int THREADS_X = 32, THREADS_Y = 8;  // of a block, as in kernels.py
-constexpr int DISPLAY_DELAY = 4;  // pictures that the parser holds back, so that its engine has some queued
-constexpr int MORE_SURFACES = 6;              // than the stream needs
+constexpr int DISPLAY_DELAY = 4;  // pictures that the parser holds back of files, so that its engine has some queued
+constexpr int MORE_SURFACES = 6;  // of files, than the stream needs
 constexpr int MOST_SURFACES = 32;  // and pictures that one packet may push out
 constexpr int OUTPUTS = 2;  // surfaces that can be mapped at once
 constexpr int MOST_UNASKED = 2;  // dropped pictures whose status is to come: the engine goes on, and no index is used again
@@ -32,17 +32,23 @@ extern "C" {
 
 constexpr int MOST_SETS = 32;
 
+enum Delay : int32_t {
+    QUEUED = 0,     // the engine has some pictures queued
+    REORDERED = 1,  // those pictures alone are held back before which others may be shown, as far as the stream tells
+    NONE = 2,       // pictures come as they are decoded. For this and the one before, each packet is a whole picture
+};
+
 struct Settings {
     int32_t codec;          // cudaVideoCodec
     int32_t width, height;  // of the pictures to show
     int32_t bytes, shift;   // of a sample; by which samples are shifted down
     int32_t subsampled;     // 1: 4:2:0, 0: 4:4:4
     int32_t in_order;       // 1: pictures come as their packets went in, whatever their times
-    int32_t reserved;
+    int32_t delay;          // `Delay`
     void *stream;
 };
 
-struct Target {                     // where the pictures of one group go
+struct Target {                     // where the pictures of one group go; they are dropped without a capacity
     uint64_t planes[MOST_SETS][3];  // sets of planes (capacity, h, w); pictures beyond the first set go to the next
     int32_t sets, capacity, filled, reserved;
 };
@@ -105,7 +111,8 @@ struct Session {
         if (area.right - area.left != settings.width || area.bottom - area.top != settings.height ||
             subsampled != (bool)settings.subsampled || (f.bit_depth_luma_minus8 > 0) != (settings.bytes == 2))
             return fail(CHANGES, "other headers");
-        const int wanted = std::clamp(f.min_num_decode_surfaces + MORE_SURFACES, 2, MOST_SURFACES);
+        const int more = settings.delay == QUEUED ? MORE_SURFACES : 0;
+        const int wanted = std::clamp(f.min_num_decode_surfaces + more, 2, MOST_SURFACES);
         const bool same = decoder && f.coded_width == format.coded_width && f.coded_height == format.coded_height &&
                           f.bit_depth_luma_minus8 == format.bit_depth_luma_minus8 && wanted <= surfaces &&
                           area.left == before.left && area.top == before.top;
@@ -144,7 +151,13 @@ struct Session {
 
     bool decode(CUVIDPICPARAMS *picture) {
         if (!decoder) return fail(FAILED, "a picture comes before its headers");
-        return check(driver.cuvidDecodePicture(decoder, picture), "cuvidDecodePicture");
+        if (!check(driver.cuvidDecodePicture(decoder, picture), "cuvidDecodePicture")) return false;
+        if (settings.delay != NONE || (picture->field_pic_flag && !picture->second_field)) return true;
+        CUVIDPARSERDISPINFO shown{};
+        shown.picture_index = picture->CurrPicIdx;
+        shown.progressive_frame = !picture->field_pic_flag;
+        shown.top_field_first = !picture->bottom_field_flag;
+        return display(shown);
     }
 
     // Returns how a picture's decoding stands; 0 of codecs of which the driver does not tell.
@@ -157,14 +170,17 @@ struct Session {
         return status == cuvidDecodeStatus_Error || status == cuvidDecodeStatus_Error_Concealed;
     }
 
+    // Returns how a picture's decoding stands once it is over.
+    int final_status(int index) {
+        int found = status(index);
+        for (int waited = 0; found == cuvidDecodeStatus_InProgress && waited < PATIENCE; waited += POLL)
+            usleep(POLL), found = status(index);
+        return found;
+    }
+
     // Counts damaged ones among the pictures that were dropped first, until `most` are left whose decoding may go on.
     void ask(size_t most) {
-        for (; dropped.size() > most; dropped.pop_front()) {
-            int found = status(dropped.front());
-            for (int waited = 0; found == cuvidDecodeStatus_InProgress && waited < PATIENCE; waited += POLL)
-                usleep(POLL), found = status(dropped.front());
-            result->damaged += damaged(found);
-        }
+        for (; dropped.size() > most; dropped.pop_front()) result->damaged += damaged(final_status(dropped.front()));
     }
 
     // Returns the packet of the picture that comes out with this time.
@@ -181,7 +197,7 @@ struct Session {
         const Expected packet = taken(shown.timestamp);
         group = packet.group;
         result->shown++;
-        if (!packet.kept) {
+        if (!packet.kept || !targets[packet.group].capacity) {
             dropped.push_back(shown.picture_index);
             ask(MOST_UNASKED);
             return true;
@@ -196,7 +212,9 @@ struct Session {
         unsigned pitch = 0;
         const CUresult mapped = driver.cuvidMapVideoFrame64(decoder, shown.picture_index, &surface, &pitch, &how);
         if (!check(mapped, "cuvidMapVideoFrame")) return false;
-        const bool unpacked = unpack(surface, pitch, packet, damaged(status(shown.picture_index)));
+        // The engine may just have begun with a picture that nothing holds back.
+        const int found = settings.delay == QUEUED ? status(shown.picture_index) : final_status(shown.picture_index);
+        const bool unpacked = unpack(surface, pitch, packet, damaged(found));
         return check(driver.cuvidUnmapVideoFrame64(decoder, surface), "cuvidUnmapVideoFrame") && unpacked;
     }
 
@@ -231,6 +249,7 @@ struct Session {
         packet.payload_size = size;
         packet.timestamp = time;
         packet.flags = data ? CUVID_PKT_TIMESTAMP : CUVID_PKT_ENDOFSTREAM;
+        if (data && settings.delay != QUEUED) packet.flags |= CUVID_PKT_ENDOFPICTURE;
         return check(driver.cuvidParseVideoData(parser, &packet), "cuvidParseVideoData") && outcome == FINE;
     }
 };
@@ -271,11 +290,11 @@ void *nd_create(const Settings *settings, char *error, int size) {
     p.CodecType = settings->codec;
     p.ulMaxNumDecodeSurfaces = 1;  // the sequence callback returns how many there are
     p.ulClockRate = 1000;
-    p.ulMaxDisplayDelay = DISPLAY_DELAY;
+    p.ulMaxDisplayDelay = settings->delay == QUEUED ? DISPLAY_DELAY : 0;
     p.pUserData = made;
     p.pfnSequenceCallback = on_sequence;
     p.pfnDecodePicture = on_decode;
-    p.pfnDisplayPicture = on_display;
+    p.pfnDisplayPicture = settings->delay == NONE ? nullptr : on_display;
     bool good = made->check(driver.cuCtxGetCurrent(&made->context), "cuCtxGetCurrent");
     if (good && !made->context) good = made->fail(FAILED, "the thread has no CUDA context");
     if (good && made->check(driver.cuvidCreateVideoParser(&made->parser, &p), "cuvidCreateVideoParser")) return made;
@@ -295,6 +314,7 @@ int nd_decode(void *given, const Packets *packets, int count, int group, int flu
     s.kernel = kernel, s.targets = targets, s.pictures = pictures, s.most = most, s.result = result;
     while (s.outcome == FINE && result->consumed < count && !s.full()) {
         const int i = result->consumed++;
+        if (s.settings.delay == NONE) s.expected.clear();  // the picture of a packet comes with it, or never
         if (packets->serials[i] >= 0)
             s.expected.push_back({packets->times[i], packets->serials[i], group, packets->kept[i] != 0});
         s.parse((const void *)packets->data[i], packets->sizes[i], packets->times[i]);

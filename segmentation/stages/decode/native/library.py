@@ -13,6 +13,7 @@ from segmentation.stages.decode.native.build import BUILT
 
 MOST_SETS = 32  # as in decoder.cpp, as are the structures
 CHANGES = 2  # outcome of `nd_decode`: the pictures get another size or depth
+DELAYS = {"calls": 0, "low": 1, "zero": 2}  # `Delay` of decoder.cpp, by the latency of a `StreamFormat`
 _REMEDY = "use --decode nvdec"
 
 
@@ -20,7 +21,10 @@ class SessionSettings(ctypes.Structure):
     """Properties of a session."""
 
     _fields_ = (
-        *((name, c_int32) for name in ("codec", "width", "height", "bytes", "shift", "subsampled", "in_order", "_")),
+        *(
+            (name, c_int32)
+            for name in ("codec", "width", "height", "bytes", "shift", "subsampled", "in_order", "delay")
+        ),
         ("stream", c_void_p),
     )
 

@@ -11,7 +11,10 @@ using CUstream = void *;
 using CUfunction = void *;
 using CUvideoparser = void *;
 using CUvideodecoder = void *;
-struct CUVIDPICPARAMS;  // goes from the parser to the decoder, and is never looked into
+
+struct CUVIDPICPARAMS {  // goes from the parser to the decoder; only its beginning is looked into
+    int PicWidthInMbs, FrameHeightInMbs, CurrPicIdx, field_pic_flag, bottom_field_flag, second_field;
+};
 
 enum : int {
     cudaVideoChromaFormat_420 = 1,
@@ -23,6 +26,7 @@ enum : int {
     cudaVideoCreate_PreferCUVID = 4,
     CUVID_PKT_ENDOFSTREAM = 1,
     CUVID_PKT_TIMESTAMP = 2,
+    CUVID_PKT_ENDOFPICTURE = 8,
     cuvidDecodeStatus_InProgress = 1,
     cuvidDecodeStatus_Error = 8,
     cuvidDecodeStatus_Error_Concealed = 9,

@@ -66,11 +66,30 @@ class Packets:
         return native.PacketArrays(*(array.ctypes.data + at * array.itemsize for array in self._arrays))
 
 
+class OnePacket(Packets):
+    """One packet after the other, in the same arrays."""
+
+    def __init__(self) -> None:
+        super().__init__([0], [0], [0], [0], [1])
+        self._all = super().after(0)
+
+    def hold(self, packet: ChunkPacket, time: int, serial: int, *, kept: bool) -> OnePacket:
+        """Holds a packet in place of the one before. Returns itself."""
+        values = packet.buffer_ptr, packet.buffer_size, time, serial, kept
+        for array, value in zip(self._arrays, values, strict=True):
+            array[0] = value
+        self._memory = packet
+        return self
+
+    def after(self, at: int) -> native.PacketArrays:
+        return self._all
+
+
 NOTHING = Packets((), (), (), (), ())
 
 
 class NativeSession:
-    """One NVDEC decoder, which unpacks its pictures on a stream of its own.
+    """One NVDEC decoder, which unpacks its pictures on the stream of its `gpu`.
 
     It takes packets of two groups, of one chunk and of the next one, and puts the pictures into the group's target.
     """
@@ -93,7 +112,8 @@ class NativeSession:
             bytes=2 if deep else 1,
             shift=6 if deep else 0,
             subsampled=bool(layout.shift_y),
-            in_order=stream_format.codec in _IN_ORDER,
+            in_order=stream_format.codec in _IN_ORDER or stream_format.latency == "zero",
+            delay=native.DELAYS[stream_format.latency],
             stream=gpu.stream.cuda_stream,
         )
         self._library = native.library()

@@ -12,6 +12,7 @@ from av.container import InputContainer
 
 from segmentation.errors import InputError, one_line
 from segmentation.frames.source import Source
+from segmentation.live.read_limit import limits, read_limit
 from segmentation.live.srt import SrtInput
 from segmentation.media.opening.open_input import OPEN_OPTIONS, analysis_options, open_input
 from segmentation.system.access import Access
@@ -26,6 +27,7 @@ _ALLOWED = {
     "udp": ("udp", "mpegts"),
     "rtp": ("rtp,udp", "rtp,mpegts"),
 }
+_LIMITED = ("http", "https", "file")  # schemes of which `open_input` limits the reads
 _ANALYSIS = 1_000_000  # microseconds of video that are read to learn which streams there are
 # FFmpeg would read a second of RTSP before the first frame, to learn what the session's description says.
 _AT_ONCE = {"probesize": "32", "analyzeduration": "0"}
@@ -38,19 +40,21 @@ def connect(source: Source, access: Access) -> Iterator[InputContainer]:
     Raises `InputError`, or `OSError`, `ValueError` or an error of FFmpeg's; `fault_of` puts those in words.
     """
     with ExitStack() as exits:
-        yield exits.enter_context(_open(source, access, exits))
+        container = exits.enter_context(_open(source, access, exits))
+        if source.scheme not in _LIMITED:
+            exits.enter_context(read_limit(container, access.stall))
+        yield container
 
 
 def _open(source: Source, access: Access, exits: ExitStack) -> InputContainer:
     """Opens a live source. `exits` get what has to be closed after it."""
-    limits = (access.stall, access.stall)
     path, scheme = source.address, source.scheme
     if scheme in ("http", "https"):
-        return open_input(path, access, limits)
+        return open_input(path, access, (access.stall, access.stall))
     if scheme == "file":
         return _open_file(path, access)
     if not scheme:
-        device: InputContainer = av.open(path, "r", format="v4l2", timeout=limits, **OPEN_OPTIONS)
+        device: InputContainer = av.open(path, "r", format="v4l2", timeout=limits(access.stall), **OPEN_OPTIONS)
         return device
     look_up(path, scheme)
     path = scheme + path[len(scheme) :]  # FFmpeg knows schemes in lower case alone
@@ -62,7 +66,7 @@ def _open(source: Source, access: Access, exits: ExitStack) -> InputContainer:
     opened = exits.enter_context(closing(SrtInput(path, access.stall))) if scheme == "srt" else path
     analysis = analysis_options(access)
     container: InputContainer = av.open(
-        opened, "r", timeout=limits, options=analysis, container_options=options, **OPEN_OPTIONS
+        opened, "r", timeout=limits(access.stall), options=analysis, container_options=options, **OPEN_OPTIONS
     )
     return container
 

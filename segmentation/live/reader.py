@@ -197,7 +197,8 @@ class LiveReader:
                     fault = f"sent no frame that can be decoded in {_FIRST:g} s"
                     break
         except (av.error.FFmpegError, OSError) as exc:
-            fault = fault_of(exc, access.stall)
+            # FFmpeg's own limit of RTSP ends with any error.
+            fault = fault_of(exc if time.monotonic() - last < access.stall else TimeoutError(), access.stall)
         if not fault and time.monotonic() - last >= access.stall:  # at its limit FFmpeg's HLS ends likewise
             fault = fault_of(TimeoutError(), access.stall)
         self._put(decode.finish(), stream, undecodable, last)

@@ -24,6 +24,7 @@ from av.video.frame import PictureType
 from barcode import drawn
 
 _SAMPLES = 8000  # a second of sound
+_REPORT = struct.pack(">BBHI20x", 0x80, 200, 6, 1)  # a sender report of RTCP, RFC 3550, 6.4.1
 USER, PASSWORD = "someone", "sesame"
 
 
@@ -56,6 +57,7 @@ class RtspServer:
         self.sent: list[int] = []
         self.slowest = 0.0  # seconds: how long a frame has waited for a client that does not read
         self.silent = threading.Event()
+        self.reporting = False  # whether RTCP goes on while it is silent
         self.losing = 0.0  # share of the picture's RTP packets that get lost, as over a bad network
         self.gathering = 0.0  # seconds of frames that are sent at once, as over a congested network
         self._ended = threading.Event()
@@ -158,6 +160,8 @@ class RtspServer:
             wait = self._begin + number / self.fps - time.monotonic()
             time.sleep(max(0.0, wait))
             if self.silent.is_set():
+                if self.reporting:
+                    client.sendall(struct.pack(">cBH", b"$", 1, len(_REPORT)) + _REPORT)
                 continue
             place = (number + self._phase) % (len(self._recorded) or 1)
             begun = begun or place == 0

@@ -95,6 +95,7 @@ class LiveFrames:
         self._under_way: deque[float] = deque()  # when the frames arrived that were taken and not written yet
         self._max_delay = max_delay
         self._waiting: deque[LiveFrame] = deque()
+        self._blocked = False  # whether frames wait for those that were taken
         self._bytes = {False: 0, True: 0}  # of the frames that wait, by whether they are in a GPU's memory
         self._newest = self._begun  # when the newest frame was put in
         self._changed = threading.Condition()
@@ -141,6 +142,7 @@ class LiveFrames:
                 if self._waiting and not self._backed_up(held):
                     _, alike = next(groupby(islice(self._waiting, most), lambda frame: type(frame.picture)))
                     return [self._next() for _ in tuple(alike)]
+                self._blocked = bool(self._waiting)
                 left = _POLL if deadline is None else min(_POLL, deadline - time.monotonic())
                 if left <= 0 or (self.ended and not self._waiting):
                     break
@@ -155,7 +157,8 @@ class LiveFrames:
                 self.latencies.add(now - self._under_way.popleft())
                 self._shown.append(now)
             self._forget(now)
-            self._changed.notify_all()
+            if self._blocked:  # else a thread that waits for frames would wake up for nothing
+                self._changed.notify_all()
 
     @property
     def waits(self) -> float:

@@ -143,7 +143,11 @@ class Event:
         return not status
 
     def synchronize(self) -> None:
-        """Blocks the calling thread until the event has passed. Releases the GIL."""
+        """Blocks the calling thread until the event has passed. Releases the GIL, unless it has."""
+        if not self.query():
+            self._wait()
+
+    def _wait(self) -> None:
         _check(_patient().cuEventSynchronize(self._handle), "an event is waited for")
 
     def elapsed_time(self, end: "Event") -> float:

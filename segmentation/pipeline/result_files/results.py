@@ -55,7 +55,7 @@ class ResultLines:
     ) -> None:
         """`counts` takes each batch before this."""
         self._size = info.upright_size
-        self._classes = list(classes)
+        self._classes = tuple(classes)
         self._rle = config.rle
         self._counts = counts
         self._threshold = config.threshold
@@ -67,12 +67,14 @@ class ResultLines:
         lines = []
         for number, (frame, mask) in enumerate(zip(frames.frames, masks, strict=True), frames.index):
             found = (1 - mask if self._others else mask) > self._threshold
-            areas = self._areas(found, class_map, number - frames.index)
-            present = [name for name, area in areas.items() if area.any()]
-            line: FrameResult = {"index": number, "pts": frame.pts, "classes": present}
-            line |= measured(found, *self._size)
-            if class_map is not None:
-                line["by_class"] = {name: measured(areas[name], *self._size) for name in present}
+            everything = measured(found, *self._size)
+            line: FrameResult = {"index": number, "pts": frame.pts}
+            if class_map is None:
+                line |= {"classes": list(self._classes) if everything["box"] else [], **everything}
+            else:
+                areas = self._areas(found, class_map[number - frames.index])
+                by_class = {name: measured(area, *self._size) for name, area in areas.items() if area.any()}
+                line |= {"classes": list(by_class), **everything, "by_class": by_class}
             if self._rle:
                 line["rle"] = {"size": list(found.shape), "counts": rle(found)}
             if batch.instances:
@@ -83,12 +85,10 @@ class ResultLines:
             lines.append(line)
         return lines
 
-    def _areas(self, found: Mask, class_map: NDArray[np.uint8] | None, row: int) -> dict[str, Mask]:
-        """The pixels of each class in frame `row`; without a class map, all classes have the same."""
-        if class_map is None:
-            return dict.fromkeys(self._classes, found)
+    def _areas(self, found: Mask, class_map: NDArray[np.uint8]) -> dict[str, Mask]:
+        """Returns the pixels of each class by the `class_map` (h, w) of a frame."""
         height, width = found.shape  # larger than `class_map` where edges were refined
-        large = cv2.resize(class_map[row], (width, height), interpolation=cv2.INTER_NEAREST)
+        large = cv2.resize(class_map, (width, height), interpolation=cv2.INTER_NEAREST)
         return {name: found & (large == i) for i, name in enumerate(self._classes)}
 
 

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import av
 import av.error
@@ -107,17 +107,19 @@ class MaskWriter(Sink):
         if self._encoder is None:
             self._encoder = MaskEncoder(levels.shape[2], levels.shape[1], self._info)
         try:
-            coded = [self._encoder(mask) for mask in levels]
+            coded = [self._encoder.packet(mask) for mask in levels]
         except av.error.FFmpegError as exc:
             raise self._error(exc) from exc
-        self.write_coded([frame.pts for frame in frames], coded, (levels.shape[2], levels.shape[1]))
+        self._write([frame.pts for frame in frames], coded, (levels.shape[2], levels.shape[1]))
 
     def write_coded(self, pts: Sequence[int], coded: Sequence[bytes], size: tuple[int, int]) -> None:
         """Writes masks of frames with these pts, of this width and height, as `MaskEncoder` has made them."""
+        self._write(pts, [Packet(data) for data in coded], size)
+
+    def _write(self, pts: Sequence[int], coded: Sequence[Packet[Any]], size: tuple[int, int]) -> None:
         if self._stream is None:
             self._stream = self._add_stream(*size, pts[0])
-        for time, data in zip(pts, coded, strict=True):
-            packet = Packet(data)
+        for time, packet in zip(pts, coded, strict=True):
             packet.pts = packet.dts = ticks(time * self._info.time_base - self._shift)
             packet.time_base, packet.stream, packet.is_keyframe = _TICK, self._stream, True
             try:
@@ -171,11 +173,15 @@ class MaskEncoder:
 
     def __call__(self, mask: Mask) -> bytes:
         """Encodes a mask (h, w). Raises FFmpeg's errors."""
-        picture = VideoFrame.from_ndarray(np.ascontiguousarray(mask), "gray")
+        return bytes(self.packet(mask))
+
+    def packet(self, mask: Mask) -> Packet[VideoStream]:
+        """See `__call__`. The packet has no times of the video."""
+        picture = VideoFrame.from_numpy_buffer(np.ascontiguousarray(mask), "gray")  # a copy takes ten times as long
         picture.pts, picture.time_base = self._number, _TICK
         self._number += 1
         (packet,) = self._context.encode(picture)  # FFV1 on one thread holds back nothing
-        return bytes(packet)
+        return packet
 
 
 def _describe(context: VideoCodecContext, width: int, height: int) -> None:
@@ -268,8 +274,9 @@ def intact(packet: bytes) -> bool:
 
 def ticks(seconds: Fraction) -> int:
     """Returns seconds in Matroska's ticks, rounded to the nearest as FFmpeg rounds: halves away from 0."""
-    nearest = int((abs(seconds) / _TICK + Fraction(1, 2)) // 1)
-    return nearest if seconds >= 0 else -nearest
+    whole, parts = _TICK.denominator * seconds.numerator, seconds.denominator
+    nearest = (2 * abs(whole) + parts) // (2 * parts)
+    return nearest if whole >= 0 else -nearest
 
 
 def about_masks(path: str) -> About:

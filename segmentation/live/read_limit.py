@@ -51,7 +51,7 @@ def limits(seconds: float) -> tuple[float, float | None]:
     return seconds, seconds if _place() is None else None
 
 
-class _Watch:
+class _ReadWatch:
     """Looks at all reads on one thread, which ends with the last of them."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class _Watch:
                     limit.seconds = seconds if now > limit.begin + seconds else _OFF
 
 
-_watch = _Watch()
+_watch = _ReadWatch()
 
 
 @cache

@@ -372,8 +372,22 @@ def test_damage_ends_nothing(side: str, tmp_path: Path) -> None:
         assert len(seen.frames) + seen.live.dropped["undecodable"] == 90
 
 
+@pytest.mark.parametrize("options", [H264, H264_B])
+def test_pictures_that_the_engine_finds_damaged_are_shown_and_counted(
+    side: str, engine: Any, options: dict[str, str], tmp_path: Path
+) -> None:
+    if engine is None:
+        pytest.skip("no engine can be made to find damage")
+    path = numbered(tmp_path / "clip.ts", 90, options=options, size=(320, 192))
+    with decoding(side, f"file://{path}") as seen:
+        engine.damage(every=3)
+        seen.until(lambda: False)
+        assert seen.numbers == list(range(90))
+        assert seen.live.damaged == -(-sum(seen.on_device) // 3) >= 10
+
+
 def test_pictures_whose_packets_lack_a_part_count_as_damaged(side: str, tmp_path: Path) -> None:
-    """NVDEC tells of none, and MPEG-TS of each."""
+    """An engine conceals some without a word, and MPEG-TS tells of each."""
     whole = numbered(tmp_path / "whole.ts", 90, options=H264, size=(320, 192)).read_bytes()
     packets = [whole[at : at + 188] for at in range(0, len(whole), 188)]
     path, dice = tmp_path / "in.ts", Random(1)

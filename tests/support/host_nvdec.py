@@ -230,7 +230,8 @@ class DrivenByFFmpeg:
 
     def __exit__(self, *_: object) -> None:
         stand_in_driver().stand_in_decoder(None)
-        stand_in_driver().stand_in_held(0)
+        self.hold(0)
+        self.damage(every=0)
 
     @property
     def alive(self) -> int:
@@ -240,6 +241,10 @@ class DrivenByFFmpeg:
     def hold(self, frames: int) -> None:
         """Holds frames back as where a stream does not tell their order, in sessions that wait for it."""
         stand_in_driver().stand_in_held(frames)
+
+    def damage(self, every: int) -> None:
+        """Calls the next picture damaged, and every so-many-th one from there on."""
+        stand_in_driver().stand_in_faults(-1, 0, every, -1)
 
     def _decode(
         self, parser: int, event: int, codec: int, in_order: int, data: int, size: int, time: int

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import av
 import av.error
@@ -37,6 +37,9 @@ from segmentation.options.config import Config
 from segmentation.stages.masks.quantize import VALUES
 from segmentation.system.atomic_file import PendingFile
 from segmentation.system.cores import core_count
+
+if TYPE_CHECKING:
+    from av.stream import Stream
 
 TAG = "SEGMENTATION_MASKS"
 _TICK = Fraction(1, 1000)  # seconds a tick of the clock of Matroska, as FFmpeg writes it
@@ -116,7 +119,7 @@ class MaskWriter(Sink):
         """Writes masks of frames with these pts, of this width and height, as `MaskEncoder` has made them."""
         self._write(pts, [Packet(data) for data in coded], size)
 
-    def _write(self, pts: Sequence[int], coded: Sequence[Packet[Any]], size: tuple[int, int]) -> None:
+    def _write(self, pts: Sequence[int], coded: Sequence[Packet[Stream]], size: tuple[int, int]) -> None:
         if self._stream is None:
             self._stream = self._add_stream(*size, pts[0])
         for time, packet in zip(pts, coded, strict=True):
@@ -175,7 +178,7 @@ class MaskEncoder:
         """Encodes a mask (h, w). Raises FFmpeg's errors."""
         return bytes(self.packet(mask))
 
-    def packet(self, mask: Mask) -> Packet[VideoStream]:
+    def packet(self, mask: Mask) -> Packet[Stream]:
         """See `__call__`. The packet has no times of the video."""
         picture = VideoFrame.from_numpy_buffer(np.ascontiguousarray(mask), "gray")  # a copy takes ten times as long
         picture.pts, picture.time_base = self._number, _TICK

@@ -14,7 +14,7 @@ from segmentation.stages.decode.native.build import BUILT
 MOST_SETS = 32  # as in decoder.cpp, as are the structures
 CHANGES = 2  # outcome of `nd_decode`: the pictures get another size or depth
 DELAYS = {"calls": 0, "low": 1, "zero": 2}  # `Delay` of decoder.cpp, by the latency of a `StreamFormat`
-_REMEDY = "use --decode nvdec"
+_REMEDY = "for files, use --decode nvdec"
 
 
 class SessionSettings(ctypes.Structure):
@@ -120,5 +120,5 @@ def load_library(path: Path, libcuda: str = DRIVER, libnvcuvid: str = NVCUVID) -
 def library() -> ctypes.CDLL:
     """Returns the library that was built into the package. Raises `BackendError`."""
     if not BUILT.exists():
-        raise BackendError(f"the native decoder is not built: install the package with a C++ compiler, or {_REMEDY}")
+        raise BackendError(f"the native decoder is not built: install the package with a C++ compiler; {_REMEDY}")
     return load_library(BUILT)

@@ -181,10 +181,10 @@ def test_where_the_engine_finds_damage_ffmpeg_counts_it(clip: Path, driver: Any,
 
 def test_without_its_library_the_plan_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "BUILT", tmp_path / "absent.so")
-    with pytest.raises(BackendError, match=r"not built: install .* with a C\+\+ compiler, or use --decode nvdec"):
+    with pytest.raises(BackendError, match=r"not built: install .* with a C\+\+ compiler; for files, use --decode"):
         library.library.__wrapped__()
     (tmp_path / "damaged.so").write_bytes(b"text")
-    with pytest.raises(BackendError, match=r"can't be loaded .*; use --decode nvdec"):
+    with pytest.raises(BackendError, match=r"can't be loaded .*; for files, use --decode nvdec"):
         library.load_library(tmp_path / "damaged.so")
     with pytest.raises(RuntimeError, match=r"can't be built by no-such-compiler: No such file"):
         build.build_library(tmp_path / "new.so", "no-such-compiler")

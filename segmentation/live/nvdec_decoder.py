@@ -106,7 +106,7 @@ class LiveNvdecDecoder(LiveDecoder):
         planes = self._gathered.take()
         for row, picture in enumerate(pictures):
             for plane, own in zip(planes, picture.planes, strict=True):
-                self._stages.copy(plane[row : row + 1], own)
+                self._stages.copy_bytes(plane.data_ptr() + row * own.nbytes, own.data_ptr(), own.nbytes)
         return planes
 
     def _planes_of(self, picture: VideoFrame | DevicePicture) -> Planes:

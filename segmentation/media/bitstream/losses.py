@@ -85,8 +85,9 @@ class Undecodable:
 
     def feed(self, packet: Packet[Stream]) -> None:
         """Takes the next packet, before it is decoded."""
-        self._frames.lose(self._failed, damaged=True)
-        self._failed = 0
+        if self._failed:
+            self._frames.lose(self._failed, damaged=True)
+            self._failed = 0
         if self._early is not None:
             self._early.append(packet.pts)
         if packet.is_corrupt:

@@ -209,7 +209,9 @@ def test_structures_are_laid_out_as_in_the_headers_of_the_codec_sdk(tmp_path: Pa
         "CUVIDGETDECODESTATUS": ("decodeStatus",),
     }
     printed = [f"sizeof({name})" for name in fields]
+    fields["CUVIDPICPARAMS"] = ("CurrPicIdx", "field_pic_flag", "bottom_field_flag", "second_field")  # its beginning
     printed += [f"offsetof({name}, {field})" for name, own in fields.items() for field in own]
+    printed.append("(size_t)CUVID_PKT_ENDOFPICTURE")
     found = []
     for header in ("ffnvcodec/dynlink_nvcuvid.h", "nvcuvid.h"):
         before = "#include <ffnvcodec/dynlink_cuda.h>\n" if "/" in header else ""

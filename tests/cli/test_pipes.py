@@ -149,16 +149,28 @@ def test_a_reader_that_has_enough(arguments: tuple[str, ...], tmp_path: Path) ->
         (["-", "-o", "a.mkv", "--results", "-", "--json"], "--json: standard output is taken by --results -"),
         (["-", "-o", "-", "--also", "mask:-"], "--also -: only -o and --results"),
         (["-", "-o", "-", "--verify"], "verify: "),
-        (["-", "-o", "a.mkv", "--verify"], "verify: would read <stdin> a second time"),
         (["-", "-o", "a.mkv", "--format", "nut"], "is for pipes"),
         (["-", "--format", "nut"], "is for pipes"),
         (["-", "-o", "-", "--format", "y4m", "--codec", "hevc"], "leave out --codec"),
-        (["-", "-o", "-", "--format", "mpegts", "--codec", "av1"], "mpegts holds h264 and hevc"),
-        (["-", "-o", "-", "--format", "mpegts", "--effect", "cutout"], "can't hold a cutout's alpha"),
         (["-", str(SAMPLE), "-o", "-"], "several inputs"),
     ],
 )
 def test_what_a_pipe_cannot_be(arguments: list[str], hint: str) -> None:
+    """Said before anything is read."""
+    done = cli(*arguments)
+    assert done.returncode in (1, 2) and done.stdout == ""
+    assert hint in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["-", "-o", "a.mkv", "--verify"], "verify: would read <stdin> a second time"),
+        (["-", "-o", "-", "--format", "mpegts", "--codec", "av1"], "mpegts holds h264 and hevc"),
+        (["-", "-o", "-", "--format", "mpegts", "--effect", "cutout"], "can't hold a cutout's alpha"),
+    ],
+)
+def test_what_a_pipe_cannot_be_for_its_video(arguments: list[str], hint: str) -> None:
     done = piped(SAMPLE, *arguments)
     assert done.returncode in (1, 2) and done.stdout == b""
     assert hint in done.stderr.decode() and len(done.stderr.splitlines()) == 1

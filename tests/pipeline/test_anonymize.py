@@ -55,7 +55,7 @@ def test_a_killed_run_leaves_no_uncovered_picture(tmp_path: Path, monkeypatch: p
 
 
 FULL = """
-mount -t tmpfs -o size=100k none "$0" && mkdir "$0/temporary" || exit 1
+mount -t tmpfs -o size=50k none "$0" && mkdir "$0/temporary" || exit 1
 TMPDIR="$0/temporary" "$@"
 code=$?
 find "$0" -type f
@@ -69,7 +69,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, workers: list[str]) -> None:
     full = ["unshare", "-rm", "sh", "-c", FULL, tmp_path]
     if shutil.which("unshare") is None or subprocess.run([*full, "true"], capture_output=True).returncode:
         pytest.skip("no file system can be mounted here")
-    program = [sys.executable, "-m", "segmentation", SAMPLE, "-o", tmp_path / "out.ts", "--max-frames", "40"]
+    program = [sys.executable, "-m", "segmentation", SAMPLE, "-o", tmp_path / "out.ts", "--max-frames", "10"]
     options = ["--anonymize", "faces", "--quality", "1", *workers]
     done = subprocess.run([*full, *program, *options], capture_output=True, text=True, cwd=ROOT, timeout=240)
     assert done.returncode == 1 and "No space left on device" in done.stderr, done.stderr

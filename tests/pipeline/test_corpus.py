@@ -8,7 +8,8 @@ from pathlib import Path
 import av
 import pytest
 from marks import first
-from program import cli, report
+from program import report
+from quick import cli
 from videos import packets, pictures, same_packets, same_times, tick, times
 
 

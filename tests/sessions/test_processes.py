@@ -18,6 +18,7 @@ from barcode import numbers
 from child_processes import children
 from paths import SAMPLE
 from program import cli
+from quick import NETWORK
 from rtsp_server import PASSWORD, USER, RtspServer
 from videos import pictures
 
@@ -178,7 +179,7 @@ def test_a_process_that_dies_takes_its_files_alone(tmp_path: Path) -> None:
 
         return session.run(SAMPLE, tmp_path / f"{name}.mp4", progress=advance)
 
-    with Processes(2, device="cpu") as session, ThreadPoolExecutor(2) as pool:
+    with Processes(2, device="cpu", model=NETWORK) as session, ThreadPoolExecutor(2) as pool:
         runs = [pool.submit(run, name) for name in ("a", "b")]
         begun.wait(240)
         os.kill(min(workers()), signal.SIGKILL)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from paths import SAMPLE
+from quick import NETWORK
 from videos import Synthetic
 
 from segmentation import Config, ConfigError, InputError, Segmenter, segment
@@ -18,7 +19,7 @@ from segmentation.pipeline import resources
 from segmentation.stages.inference.onnxruntime import OnnxRuntimeInference
 from segmentation.system import child_process
 
-SEGMENTS = {"mode": "baseline", "infer": "onnxruntime", "encode": "x264-segments"}
+SEGMENTS: dict[str, Any] = {"mode": "baseline", "infer": "onnxruntime", "encode": "x264-segments", "model": NETWORK}
 
 
 def digest(path: Path) -> str:

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from paths import ROOT
+from paths import ROOT, SAMPLE
 from side_differences import Comparison, compare, explanation
 from sides import Side
 from videos import Synthetic
@@ -67,8 +67,8 @@ def test_hidden_damage_is_found(folder: Path) -> None:
     assert found.kinds == ["damage"] and found.left.damaged and not found.explained
 
 
-def test_other_masks_are_found(people: Path) -> None:
-    found = compared(people, "wrong_decoders:Resizes", masks=40)
+def test_other_masks_are_found() -> None:
+    found = compared(SAMPLE, "wrong_decoders:Resizes", masks=40)
     assert "masks" in found.kinds and found.iou is not None and found.iou < 0.9
 
 

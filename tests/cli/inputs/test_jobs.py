@@ -11,6 +11,7 @@ import pytest
 from fake_session import FakeSegmenter
 from paths import SAMPLE
 from program import TIMEOUT, start
+from quick import NETWORK
 from videos import Synthetic, times
 
 from segmentation.cli.main import main
@@ -60,7 +61,7 @@ def test_a_signal_ends_all_inputs_under_way(tmp_path: Path, count: int) -> None:
     """The first signal leaves playable files of the frames so far, the second one none."""
     for name in ("a.mp4", "b.mp4", "c.mp4"):
         shutil.copy(SAMPLE, tmp_path / name)
-    options = ("--jobs", 2, "--effect", "overlay", "--preset", "veryslow", "--encode", "x264")
+    options = ("--jobs", 2, "--model", NETWORK, "--preset", "veryslow", "--encode", "x264")
     with start(tmp_path, *options, before="import signal; signal.signal(signal.SIGINT, signal.SIG_DFL)") as process:
         process.until(lambda: sum(path.stat().st_size > 0 for path in tmp_path.glob(".*.part.mp4")) == 2)
         for number in (signal.SIGINT, signal.SIGTERM)[:count]:  # two of one kind may arrive as one

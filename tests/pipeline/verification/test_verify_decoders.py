@@ -9,8 +9,9 @@ import pytest
 import wrong_decoders
 from marks import first
 from paths import SAMPLE
+from quick import segment
 
-from segmentation import OutputError, segment
+from segmentation import OutputError
 from segmentation.frames import Frame, FrameBatch
 from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS, Implementation
 from segmentation.pipeline.verification.thumbnails import thumbnails
@@ -25,7 +26,7 @@ def wrong(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(source: Path, tmp_path: Path, decoder: str, **options: Any) -> Any:
-    given: dict[str, Any] = {"max_frames": 80, "effect": "color", "refine": False} | options
+    given: dict[str, Any] = {"max_frames": 40, "effect": "color", "refine": False} | options
     return segment(source, tmp_path / "out.mp4", decode=decoder, verify=True, **given).verified
 
 
@@ -47,7 +48,7 @@ def truncated(folder: Path) -> Path:
 
 
 def test_the_same_frames_pass(tmp_path: Path) -> None:
-    assert run(SAMPLE, tmp_path, "Right").frames == 80
+    assert run(SAMPLE, tmp_path, "Right").frames == 40
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ def test_the_same_frames_pass(tmp_path: Path) -> None:
 )
 def test_what_a_decoder_does_wrong_is_found(tmp_path: Path, decoder: str, figure: str) -> None:
     with pytest.raises(OutputError, match="verification failed") as caught:
-        run(SAMPLE, tmp_path, decoder, max_frames=None if decoder == "LosesLast" else 80)
+        run(SAMPLE, tmp_path, decoder, max_frames=None if decoder == "LosesLast" else 40)
     assert figure in str(caught.value)
 
 

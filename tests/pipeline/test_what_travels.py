@@ -14,7 +14,7 @@ from drawn import ORIENTATIONS, display_matrix
 from flv import without_early_sound
 from marks import first
 from messages import CAPTIONS, carrying, with_captions
-from program import cli
+from quick import cli
 from videos import Synthetic, pictures
 
 from segmentation import Segmenter

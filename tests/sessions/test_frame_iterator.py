@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from paths import SAMPLE
 from program import run_tool
+from quick import NETWORK
 from videos import Synthetic, pictures
 
 from segmentation import BackendError, ConfigError, InputError, Segmenter, segment
@@ -21,7 +22,7 @@ from segmentation.sessions.open_video import Moment, OpenVideo
 from segmentation.stages.decode.pyav import PyAVDecoder
 from segmentation.system.access import Access
 
-BASELINE: dict[str, Any] = {"mode": "baseline", "infer": "onnxruntime"}
+BASELINE: dict[str, Any] = {"mode": "baseline", "infer": "onnxruntime", "model": NETWORK}
 
 
 def test_masks_are_those_of_a_run(tmp_path: Path) -> None:

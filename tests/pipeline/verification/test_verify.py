@@ -14,11 +14,12 @@ import pytest
 from drawn import batch_of, make_info, noise, soft_mask
 from marks import first
 from paths import SAMPLE
-from program import cli, report
+from program import report
+from quick import cli, segment
 from stages import postprocess
 from videos import Synthetic, times, video_info
 
-from segmentation import Config, OutputError, segment
+from segmentation import Config, OutputError
 from segmentation.frames import Color, Frame, FrameBatch, VideoInfo
 from segmentation.frames.sinks import FinishedBatch
 from segmentation.media.muxer import Muxer

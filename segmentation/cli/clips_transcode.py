@@ -9,13 +9,13 @@ from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 
-from segmentation.cli.console import fail, put_out
+from segmentation.cli.console import fail, megabytes, put_out
 from segmentation.cli.inputs.find_inputs import find_inputs
 from segmentation.cli.parser import Parser, add_command
 from segmentation.cli.progress import BatchProgress
 from segmentation.cli.signals import finish_on_signals
 from segmentation.clips.transcode import CODECS, Recipe, Transcoded, transcode
-from segmentation.errors import ConfigError, InputError, SegmentationError, reported
+from segmentation.errors import ConfigError, InputError, SegmentationError, counted, reported
 from segmentation.frames.picture_names import PICTURE_SUFFIXES
 from segmentation.frames.source import Source
 from segmentation.system.cores import core_count
@@ -139,8 +139,8 @@ def _outcomes(
 def _summary(made: Sequence[Transcoded], failed: int) -> str:
     """Returns a line on all files."""
     skipped = sum(one.skipped for one in made)
-    before, after = (sum(getattr(one, name) for one in made) / 1e6 for name in ("source_bytes", "bytes"))
-    frames = sum(one.frames for one in made)
-    parts = [f"{len(made)} videos, {frames} frames: {before:.1f} MB became {after:.1f} MB"]
+    before, after = (megabytes(sum(getattr(one, name) for one in made)) for name in ("source_bytes", "bytes"))
+    frames = counted(sum(one.frames for one in made), "frame")
+    parts = [f"{counted(len(made), 'video')}, {frames}: {before} became {after}"]
     parts += [f"{skipped} of them were there already"] if skipped else []
     return ", ".join([*parts, f"{failed} failed"] if failed else parts)

@@ -82,6 +82,11 @@ def say(line: str, level: int = logging.INFO) -> None:
         console.print(text, markup=False, soft_wrap=True)
 
 
+def megabytes(size: int) -> str:
+    """Returns a number of bytes for a line, to two digits."""
+    return f"{size / 1e6:.2g} MB" if size < 10_000_000 else f"{size / 1e6:.0f} MB"
+
+
 def fail(error: SegmentationError, program: str = "segmentation") -> int:
     """Writes an error in one line on stderr; returns the exit code. A closed pipe is the reader's wish, no error."""
     if not isinstance(error, ReaderGone):

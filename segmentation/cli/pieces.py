@@ -117,7 +117,7 @@ def _join(options: argparse.Namespace) -> int:
         missing = sorted(set(range(len(plan.pieces))) - folder.done(plan))
         if missing:
             shown = ", ".join(map(str, missing[:_SHOWN])) + (", ..." if len(missing) > _SHOWN else "")
-            raise OutputError(f"{options.output}: pieces {shown} are missing or damaged; run the same make again")
+            raise OutputError(f"{options.output}: missing or damaged pieces: {shown}; run the same make again")
         paths = [folder.file(number) for number in range(len(plan.pieces))]
         report = join(plan, paths, options.output, overwrite=options.overwrite, exact=options.exact)
         folder.remove()

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from segmentation.clips.decode import decoded
 from segmentation.clips.index import FrameIndex, VideoIndex, index_of, pictures_index
 from segmentation.clips.output import Window
-from segmentation.errors import ConfigError, InputError
+from segmentation.errors import ConfigError, InputError, counted
 from segmentation.system.cores import core_count
 
 log = logging.getLogger(__name__)
@@ -163,7 +163,7 @@ class ClipDataset:
             self.left_out[str(path)] = str(exc)
             return None
         if not self._count(index):
-            self.left_out[str(path)] = f"{len(index)} frames, and a clip spans {self.span}"
+            self.left_out[str(path)] = f"{counted(len(index), 'frame')}, and a clip spans {self.span}"
             return None
         if mask is not None and len(mask) != len(index):
             raise InputError(f"{mask.path}: has {len(mask)} masks, and {path} has {len(index)} frames")

@@ -1,6 +1,7 @@
 """The command `segmentation-clips transcode`: many videos, some of which fail."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -34,6 +35,9 @@ def test_folders_are_made_anew_and_gone_on_with(videos: Path, capsys: pytest.Cap
     ]  # fmt: skip
     assert main(command) == 0
     assert "2 of them were there already" in capsys.readouterr().out
+    assert main(["transcode", "videos/a.mkv", "one", "--size", "80x48", "-q"]) == 0
+    sizes = r"1 video, 20 frames: 0\.\d*[1-9]\d* MB became 0\.\d*[1-9]\d* MB\n"  # also of a few kilobytes
+    assert re.fullmatch(sizes, capsys.readouterr().out)
 
 
 def test_files_that_fail_hold_up_no_others(videos: Path, corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:

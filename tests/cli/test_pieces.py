@@ -74,7 +74,7 @@ def test_missing_pieces_are_named_and_made_again(
     output = str(tmp_path / "out.mp4")
     assert main(["make", output, "0/2"]) == 0
     assert main(["join", output]) == 1
-    assert "pieces 2, 3, 4 are missing" in capsys.readouterr().err
+    assert "missing or damaged pieces: 2, 3, 4; run" in capsys.readouterr().err
     pieces = sorted((tmp_path / ".out.mp4.pieces").glob("*.piece"))
     kept, damaged = pieces[0].stat().st_mtime_ns, pieces[1]
     damaged.write_bytes(damaged.read_bytes()[:-1])

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from segmentation.cli.console import Stdout, fail, say
+from segmentation.cli.console import Stdout, fail, megabytes, say
 from segmentation.cli.inputs.jobs import Job, files_of
 from segmentation.cli.inputs.standard_streams import STANDARD, video_in, video_out
 from segmentation.cli.progress import BatchProgress
@@ -243,7 +243,7 @@ class JobBatch:
         size = sum(_size(path) for report in reports for path in _files(report))
         parts = ", ".join(f"{count} {what}" for what, count in counts.items() if count or what == "done")
         speed = f"{counted(frames, 'frame')} in {seconds:.1f} s ({frames / seconds:.1f} fps)"
-        say(f"{parts}: {speed}, {_megabytes(size)}")
+        say(f"{parts}: {speed}, {megabytes(size)}")
         for report in reports:
             if not report.found and report.unknown < report.frames:
                 say(f"nothing found: {report.input}")
@@ -310,11 +310,7 @@ def _sizes(source: Source, report: Report) -> str:
     written = sum(map(_size, _files(report)))
     if not written:
         return ""
-    return f", {_megabytes(written)}" + (f" (input: {_megabytes(source.size)})" if source.size else "")
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:.2g} MB" if size < 10_000_000 else f"{size / 1e6:.0f} MB"
+    return f", {megabytes(written)}" + (f" (input: {megabytes(source.size)})" if source.size else "")
 
 
 def _size(path: str) -> int:

@@ -50,6 +50,14 @@ def processes(root: int) -> dict[str, tuple[float, int, int]]:
     return found
 
 
+def runs(number: int) -> bool:
+    """Returns whether a process has not ended; one that is dead may wait for its new parent for long."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def measured(video: Path, target: Path, options: list[str], *, unencoded: bool) -> dict[str, Any]:
     """Returns the marks of a command, and the samples of its processes."""
     with tempfile.TemporaryDirectory() as folder:
@@ -70,7 +78,7 @@ def measured(video: Path, target: Path, options: list[str], *, unencoded: bool) 
         seconds = time.monotonic() - begin
         found = [json.loads(line) for line in marks.read_text(encoding="utf-8").splitlines()]
     ours = {row["process"] for row in found}
-    while any(Path(f"/proc/{number}").exists() for number in ours) and time.monotonic() - begin < seconds + _LEFT:
+    while any(map(runs, ours)) and time.monotonic() - begin < seconds + _LEFT:
         time.sleep(0.01)
     left = time.monotonic() - begin - seconds
     for row in found:

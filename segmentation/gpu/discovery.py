@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
+from importlib.util import find_spec
 from itertools import count, takewhile
 from pathlib import Path
 
@@ -166,6 +167,8 @@ def wake() -> None:
     To start the driver and to make the context take as long as half of the import. Failures are left to whoever needs
     them, as by `enter_context`.
     """
+    if find_spec("torch") is None:  # stages are on the CPU then
+        return
     threading.Thread(target=enter_context, args=(0,), name="context", daemon=True).start()
     with suppress(Exception):
         imported("torch")

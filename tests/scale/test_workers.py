@@ -305,6 +305,20 @@ def test_what_workers_can_not_do_is_said_at_once(spec: str, options: dict[str, A
         Workers(spec, Config(**options))
 
 
+def test_idle_workers_end_though_nobody_waits_for_them() -> None:
+    others = workers_of(os.getpid())  # of `two`, which other tests use
+    deadline = time.monotonic() + TIMEOUT
+    with Workers("local:2", **OPTIONS) as workers:
+        while workers.status().alive < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        own = [worker for worker in workers_of(os.getpid()) if worker not in others]
+    assert len(own) == 2
+    while any(os.path.exists(f"/proc/{worker}") for worker in own):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_many_videos_share_the_workers(source: Path, tmp_path: Path) -> None:
     """Short ones are one piece each, one is no video, one is there already."""
     folder = tmp_path / "videos"

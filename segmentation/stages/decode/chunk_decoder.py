@@ -80,7 +80,7 @@ class ChunkDecoder(Decoder, Generic[SessionT, ProgressT]):
         self._format = StreamFormat(gpu.index, info.codec, info.width, info.height, info.pix_fmt, info.extradata)
         self._decoders = 1 if info.decoding_times else self._sessions_for(self._engines)
         batch_bytes = self._layout.frame_bytes(info.width, info.height) * self._batch_size
-        most = min(AHEAD, self._pool.free_bytes(gpu) // 4 // (self._pool.files + 1)) // batch_bytes
+        most = min(AHEAD, gpu.free_bytes() // 4 // (self._pool.files + 1)) // batch_bytes
         self._queue: ChunkQueue[DecodedBatch] = ChunkQueue(most, self._batch_size, self._decoders)
         shapes = [(self._batch_size, *shape) for shape in self._layout.shapes(info.width, info.height)]
         self._planes = self._gpu.plane_pool(shapes, torch_dtype(self._layout), reader=gpu)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING, Protocol, cast
 
 from segmentation.stages.decode.stream_format import StreamFormat
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 # Two files' sessions, so that portrait and landscape clips may alternate; seven for 4K take gigabytes. More are kept
 # where more have been at work at once, since the next files will need as many.
 _IDLE = 14
-_FRESH = 1.0  # seconds for which the free memory that was asked for last counts
 
 
 class PooledSession(Protocol):
@@ -41,7 +39,6 @@ class NvdecSessionPool:
         self.lock = threading.Lock()
         self._idle: list[PooledSession] = []  # the least recently used one first
         self._gpu: Gpu | None = None
-        self._free = (-_FRESH, 0)  # when free memory was asked for last, in seconds, and bytes
 
     def gpu(self, stages: Gpu) -> Gpu:
         """Returns the device of the stages with the stream of the sessions.
@@ -53,13 +50,6 @@ class NvdecSessionPool:
             if self._gpu is None:
                 self._gpu = stages.with_own_stream()
             return self._gpu
-
-    def free_bytes(self, stages: Gpu) -> int:
-        """Returns how many bytes of the device's memory are free, or were within the last second: to ask takes 2 ms."""
-        now = time.monotonic()
-        if now - self._free[0] >= _FRESH:
-            self._free = now, stages.free_bytes()
-        return self._free[1]
 
     def take(self, stream_format: StreamFormat) -> NvdecSession | None:
         """Returns an idle session for streams of this format; `None` if the caller must make one."""
@@ -84,7 +74,6 @@ class NvdecSessionPool:
         """Destroys all idle sessions, which frees their device memory. The pool may be used again."""
         with self.lock:
             idle, self._idle, self.most = self._idle, [], 0
-            self._free = (-_FRESH, 0)
         for session in idle:
             session.close()
 

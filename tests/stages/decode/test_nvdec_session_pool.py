@@ -1,12 +1,10 @@
 """NVDEC sessions go from file to file, if their streams are alike, and files share the engines."""
 
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from segmentation.stages.decode import nvdec_session_pool
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool, SessionQuota
 from segmentation.stages.decode.stream_format import StreamFormat
 
@@ -151,16 +149,3 @@ def test_a_file_that_has_left_begins_no_threads() -> None:
     share = SessionQuota(pool, 1)
     share.leave()
     assert not share.begin() and pool.files == 0
-
-
-def test_runs_that_begin_together_ask_once_for_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr(nvdec_session_pool, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    free = [7, 5, 3]
-    gpu: Any = SimpleNamespace(free_bytes=lambda: free.pop(0))
-    pool = NvdecSessionPool()
-    assert [pool.free_bytes(gpu) for _ in range(3)] == [7, 7, 7]
-    now[0] += 1
-    assert pool.free_bytes(gpu) == 5
-    pool.close()  # which frees memory
-    assert pool.free_bytes(gpu) == 3

@@ -1,11 +1,11 @@
 """Cuts a picture off behind its headers, for a decoder that is asked what the frame is like, and not what it shows."""
 
-_IDR = {"h264": {5}, "hevc": {19, 20}}  # nal_unit_type, H.264 and H.265 tables 7-1
+_ALONE = {"h264": {5}, "hevc": set(range(16, 22))}  # nal_unit_type of IDR and IRAP, H.264 and H.265 tables 7-1
 _KEPT = 1024  # bytes of a slice: its header has some 10, and in HEVC up to 4 more for each row of blocks
 
 
 def without_pixels(codec: str, packet: bytes) -> bytes:
-    """Returns an IDR picture up to the beginning of its first slice; nothing of other pictures and codecs.
+    """Returns a picture that refers to no other, up to the beginning of its first slice; nothing of others.
 
     `packet` is of H.264 or HEVC, whose NAL units begin with their length in four bytes; nothing is returned of others.
     """
@@ -16,7 +16,7 @@ def without_pixels(codec: str, packet: bytes) -> bytes:
         end = at + 4 + size
         if size == 1 or end > len(packet):  # a start code, or cut off
             break
-        if kind in _IDR.get(codec, ()):
+        if kind in _ALONE.get(codec, ()):
             unit = packet[at + 4 : min(end, at + 4 + _KEPT)]
             return packet[:at] + len(unit).to_bytes(4) + unit
         at = end

@@ -265,7 +265,7 @@ def _emptied(stream: VideoStream, packet: bytes) -> list[VideoFrame]:
 
 
 def _unseen(stream: VideoStream, packet: Packet[VideoStream]) -> list[VideoFrame]:
-    """Returns the frame of an IDR picture with its properties alone: its pixels would take most of the description.
+    """Returns a frame that refers to no other with its properties alone: its pixels take most of the description.
 
     Of any other picture there is none, and the decoder is as it was.
     """
@@ -298,7 +298,7 @@ def first_packet_and_frame(
     """
     stream.thread_type = "SLICE"  # frame threads would decode a second of video to return one frame
     codec = stream.codec_context.name
-    if codec == "h264":
+    if codec == "h264" or (codec == "hevc" and not pixels):
         stream.codec_context.thread_count = 1  # most pictures are one slice, and each thread takes as long to make
     stream.codec_context.options = decoder_options(access) | ({} if pixels else {"ec": "0"})  # no concealment
     filtered = PacketFilter(stream, path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, TypeVar
 
@@ -14,25 +14,23 @@ from segmentation.clips.index import VideoIndex
 from segmentation.clips.output import Augmentation, Output
 from segmentation.frames import Array
 
-FrameT = TypeVar("FrameT")  # a decoded picture
 Sample = dict[str, Array]  # name of an output to (T, C, H, W); of the masks (T, H, W)
 
 REMEDY = 'use device="cpu"'  # what helps where NVDEC can't
 
 
-class ClipInProgress(ABC, Generic[FrameT]):
+class ClipInProgress(ABC):
     """The arrays of one clip, made frame by frame."""
-
-    @abstractmethod
-    def add(self, frame: FrameT) -> None:
-        """Makes the next frame of each output from a decoded picture."""
 
     @abstractmethod
     def sample(self) -> Sample:
         """Returns the clip, when all of its frames are made."""
 
 
-class ClipBuilder(ABC, Generic[FrameT]):
+ClipT = TypeVar("ClipT", bound=ClipInProgress)
+
+
+class ClipBuilder(ABC, Generic[ClipT]):
     """Makes clips in one kind of memory. Any thread may call, but for `handed_over`, within `working`."""
 
     workers: int  # threads that decode at once, unless the loader says so
@@ -42,15 +40,15 @@ class ClipBuilder(ABC, Generic[FrameT]):
         return nullcontext()
 
     @abstractmethod
-    def frames(self, index: VideoIndex, numbers: Sequence[int]) -> Iterator[tuple[int, FrameT]]:
-        """Yields the pictures of these rising `numbers`, each with its number. The next one may overwrite a picture.
+    def begin(self, index: VideoIndex, draw: Augmentation, length: int) -> ClipT:
+        """Begins a clip of `length` frames."""
+
+    @abstractmethod
+    def make(self, index: VideoIndex, wanting: Mapping[int, Sequence[ClipT]]) -> None:
+        """Decodes the pictures of these numbers, and makes each into the next frame of the clips that want it.
 
         Raises `InputError` if one of them does not come out, or is damaged.
         """
-
-    @abstractmethod
-    def begin(self, index: VideoIndex, draw: Augmentation, length: int) -> ClipInProgress[FrameT]:
-        """Begins a clip of `length` frames."""
 
     @abstractmethod
     def masks(self, masks: NDArray[np.uint8]) -> Array:

@@ -73,7 +73,8 @@ class ClipSamples:
         if self._library.nd_read(self._file.fileno(), byref(table), len(rows), *given) < len(rows):
             return None
         pts, places = samples.pts[rows], ends - whole + buffer.ctypes.data
-        kept = np.isin(rows, wanted)
+        kept = np.zeros(len(rows), np.bool_)
+        kept[np.searchsorted(rows, wanted)] = True
         if self._hevc:  # pictures that refer to some before the first keyframe are shown by no decoder
             shown = (np.cumsum(keys) > 1) | (kinds & np.uint64(_RASL) == 0)
             places, whole, pts, kept = places[shown], whole[shown], pts[shown], kept[shown]

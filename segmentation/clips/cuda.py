@@ -10,8 +10,9 @@ Each call of a library that releases the GIL waits for it again, among all the t
 
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
+import ctypes
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -25,18 +26,20 @@ from numpy.typing import NDArray
 from segmentation.clips.clip_builder import REMEDY, ClipBuilder, ClipInProgress, Sample
 from segmentation.clips.decode import decoded, filtered_packets, opened
 from segmentation.clips.index import VideoIndex
-from segmentation.clips.native_pictures import ClipPicture, NativePictures
+from segmentation.clips.native_clips import NativeClips
 from segmentation.clips.open_videos import OpenVideos
 from segmentation.clips.output import Augmentation, Output
-from segmentation.clips.sampling import CLIPS, elements, lengths, levels, places, weights
+from segmentation.clips.sampling import CLIPS, corners, elements, lengths, levels, weights
 from segmentation.errors import BackendError, InputError
 from segmentation.frames import FORMATS, PixelFormat
 from segmentation.frames.orientation import Orientation
 from segmentation.gpu.context import Gpu
 from segmentation.gpu.cuda_calls import Event
 from segmentation.gpu.errors import gpu_errors
-from segmentation.gpu.kernels import Kernels
-from segmentation.stages.decode.native.library import library
+from segmentation.gpu.kernels import Kernels, blocks
+from segmentation.gpu.plane_pool import DevicePlanes, PlanePool
+from segmentation.gpu.signatures import Argument
+from segmentation.stages.decode.native.library import Sampler, library
 from segmentation.stages.decode.nvdec_log import damage_log
 from segmentation.stages.decode.nvdec_session import NvdecSession, Surface, TimesToCome
 from segmentation.stages.decode.nvdec_session_pool import NvdecSessionPool
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
     Packets: TypeAlias = Iterator[VideoPacket]
 
 _LEAST_WORKERS = 2  # a single session leaves its engine idle between frames
+_MOST_KINDS = 4  # dtypes and shapes of clips, whose free memory is kept
 _MOST_UNREAD = 16  # arrays of batches that a program may take while its stream is still busy with the first of them
 
 
@@ -56,6 +60,7 @@ class _Made(NamedTuple):
 
     array: torch.Tensor
     event: Event
+    memory: DevicePlanes | None = None  # of the array, which is used again when nothing refers to it
 
 
 class _Joined(NamedTuple):
@@ -65,7 +70,18 @@ class _Joined(NamedTuple):
     event: torch.cuda.Event
 
 
-class CudaClipBuilder(ClipBuilder["Surface | ClipPicture"]):
+class ClipPicture(NamedTuple):
+    """A decoded picture in device memory, until the next one is asked for. Lengths are in samples."""
+
+    y: int  # addresses of the first samples
+    u: int
+    v: int
+    pitch: int  # from row to row
+    step: int  # from one sample of chroma to the next in its row
+    shift: int  # by which samples are to be shifted down
+
+
+class CudaClipBuilder(ClipBuilder["_CudaClip"]):
     """Makes CUDA tensors. Its sessions and their memory are kept for the videos to come, and end with the maker."""
 
     def __init__(self, outputs: Mapping[str, Output], index: int, engines: int) -> None:
@@ -75,11 +91,13 @@ class CudaClipBuilder(ClipBuilder["Surface | ClipPicture"]):
         self._kernels: dict[tuple[PixelFormat, Orientation], Kernels] = {}
         self._weights: dict[tuple[int, int], torch.Tensor] = {}  # see `sampling.weights`
         self._reads: deque[torch.cuda.Event] = deque()  # of the arrays before, at each array that was handed over
+        self._spare: deque[torch.cuda.Event] = deque()  # that nobody waits for
         self._videos = OpenVideos()
         damage_log()  # takes over the library's log, which two threads must not do at once
         with ThreadPoolExecutor(1) as pool:  # else the caller's current device would be another one from here on
             self.gpu, self._joining, self.outputs = pool.submit(_prepared, outputs, index).result()
-        self._native = NativePictures(self.gpu, self._videos) if _has_library() else None
+        self._native = NativeClips(self.gpu, self._videos) if _has_library() else None
+        self._memory: dict[tuple[tuple[int, ...], torch.dtype], PlanePool] = {}  # of clips; the last used is last
 
     @contextmanager
     def working(self) -> Iterator[None]:
@@ -87,18 +105,27 @@ class CudaClipBuilder(ClipBuilder["Surface | ClipPicture"]):
             self.gpu.enter()
             yield
 
-    def frames(self, index: VideoIndex, numbers: Sequence[int]) -> Iterator[tuple[int, Surface | ClipPicture]]:
-        """See `ClipBuilder.frames`. Where NVDEC finds damage, or a frame is missing, FFmpeg decides what is damaged."""
+    def begin(self, index: VideoIndex, draw: Augmentation, length: int) -> _CudaClip:
+        return _CudaClip(self, index, draw, length)
+
+    def make(self, index: VideoIndex, wanting: Mapping[int, Sequence[_CudaClip]]) -> None:
+        """See `ClipBuilder.make`. Where NVDEC finds damage, or a frame is missing, FFmpeg decides what is damaged."""
         try:
-            damaged = yield from (self._decoded if self._native is None else self._native)(index, numbers)
+            damaged = (self._decoded if self._native is None else self._native.make)(index, wanting)
         except InputError:
-            _refuse_damage(index, numbers)
+            _refuse_damage(index, sorted(wanting))
             raise
         if damaged:
-            _refuse_damage(index, numbers)
+            _refuse_damage(index, sorted(wanting))
 
-    def begin(self, index: VideoIndex, draw: Augmentation, length: int) -> ClipInProgress[Surface | ClipPicture]:
-        return _CudaClip(self, index, draw, length)
+    def memory(self, shape: tuple[int, ...], dtype: torch.dtype) -> DevicePlanes:
+        """Returns the memory of a clip, for use on the stream. That of the last few kinds is kept."""
+        key = (shape, dtype)
+        pool = self._memory.pop(key, None) or self.gpu.plane_pool([shape], dtype)
+        self._memory[key] = pool  # behind those that were wanted before
+        if len(self._memory) > _MOST_KINDS:
+            self._memory.pop(next(iter(self._memory)), None)
+        return pool.take()
 
     def masks(self, masks: NDArray[np.uint8]) -> _Made:
         with torch.cuda.stream(self.gpu.stream):
@@ -114,7 +141,7 @@ class CudaClipBuilder(ClipBuilder["Surface | ClipPicture"]):
             made = torch.empty([shape[axis] for axis in axes], dtype=arrays[0].dtype, device=self.gpu.device)
             torch.stack(arrays, out=made.permute([axes.index(axis) for axis in range(len(axes))]))
             self.gpu.wait_event(joining.record_event())  # before the memory of these clips is written to again
-            return _Joined(made, joining.stream.record_event())
+            return _Joined(made, joining.stream.record_event(self._event()))
 
     def handed_over(self, joined: _Joined) -> torch.Tensor:
         """See `ClipBuilder.handed_over`. The array is for the current stream of the calling thread.
@@ -122,13 +149,24 @@ class CudaClipBuilder(ClipBuilder["Surface | ClipPicture"]):
         That stream waits for it, and its memory is used again only when it is freed and that stream has read it. The
         thread waits where it is far ahead of its stream.
         """
-        while len(self._reads) >= _MOST_UNREAD:
-            self._reads.popleft().synchronize()
-        stream = torch.cuda.current_stream(self.gpu.device)
-        self._reads.append(stream.record_event(torch.cuda.Event(blocking=True)))
-        stream.wait_event(joined.event)
+        stream, event = torch.cuda.current_stream(self.gpu.device), joined.event
+        stream.wait_event(event)
+        event.record(stream)
+        self._reads.append(event)
+        if len(self._reads) > _MOST_UNREAD:
+            before = self._reads.popleft()
+            if not before.query():
+                before.synchronize()
+            self._spare.append(before)
         joined.array.record_stream(stream)
         return joined.array
+
+    def _event(self) -> torch.cuda.Event:
+        """Returns an event to be recorded. It was another one's before, if there is one: see `cuda_calls.Event`."""
+        try:
+            return self._spare.popleft()
+        except IndexError:
+            return torch.cuda.Event(blocking=True)
 
     def weights(self, length: int, after: int) -> torch.Tensor:
         """Returns a table of `sampling.weights` on the GPU."""
@@ -145,13 +183,13 @@ class CudaClipBuilder(ClipBuilder["Surface | ClipPicture"]):
             self._kernels[key] = self.gpu.kernels(CLIPS, layout, orientation)
         return self._kernels[key]
 
-    def _decoded(self, index: VideoIndex, numbers: Sequence[int]) -> Generator[tuple[int, Surface], None, bool]:
-        """Yields the surfaces in order. Returns whether some session has found damage meanwhile.
+    def _decoded(self, index: VideoIndex, wanting: Mapping[int, Sequence[_CudaClip]]) -> bool:
+        """Makes frames from surfaces in order. Returns whether some session has found damage meanwhile.
 
         NVDEC conceals damage, and its library names that in its log alone, which all sessions share. Raises
         `InputError` if a surface does not come out.
         """
-        named = damage_log().count()
+        named, numbers = damage_log().count(), sorted(wanting)
         with opened(index, numbers[0], self._videos.lent) as (stream, packets):
             about = (index.coding.codec, *index.stored, index.coding.pix_fmt, stream.codec_context.extradata)
             wanted = StreamFormat(self.gpu.index, *about)
@@ -163,7 +201,8 @@ class CudaClipBuilder(ClipBuilder["Surface | ClipPicture"]):
                 for found, surface in _surfaces(session, stream, packets, index, numbers):
                     if found != number:
                         break
-                    yield found, surface
+                    for clip in wanting[number]:
+                        clip.add(surface)
                     number = next(left, None)
                 if number is not None:
                     raise InputError(f"{index.path}: frame {number} can't be decoded")
@@ -218,7 +257,7 @@ def _surfaces(
     yield from named(session.decode(nvc.PacketData()))  # an empty packet empties the session
 
 
-class _CudaClip(ClipInProgress["Surface | ClipPicture"]):
+class _CudaClip(ClipInProgress):
     def __init__(self, maker: CudaClipBuilder, index: VideoIndex, draw: Augmentation, length: int) -> None:
         layout = self._layout = FORMATS[index.coding.pix_fmt.replace("yuvj", "yuv")]
         self._path, (width, height) = index.path, index.stored
@@ -226,27 +265,27 @@ class _CudaClip(ClipInProgress["Surface | ClipPicture"]):
         self._parts = {name: _Part(maker, index, layout, draw, length, *made) for name, made in maker.outputs.items()}
         self._count, self._gpu, self._rows = 0, maker.gpu, height
 
-    def add(self, frame: Surface | ClipPicture) -> None:
-        """See `ClipInProgress.add`. Raises `InputError` if the video's size has changed."""
-        picture = frame if isinstance(frame, ClipPicture) else self._in(frame)
-        for part in self._parts.values():
-            part.make(picture, self._count)
-        self._count += 1
+    def samplers(self) -> list[Sampler]:
+        return [part.sampler() for part in self._parts.values()]
 
-    def _in(self, surface: Surface) -> ClipPicture:
-        """Returns the picture in a surface: luma above interleaved chroma (4:2:0), or above U and V (4:4:4)."""
+    def add(self, surface: Surface) -> None:
+        """Makes the next frame of each output. Raises `InputError` if the video's size has changed.
+
+        A surface has luma above interleaved chroma (4:2:0), or above U and V (4:4:4).
+        """
         if tuple(surface.shape[:2]) != self._shape:
             raise InputError(f"{self._path}: the picture's size changes on the way; {REMEDY}")
         each, shift = (1, 0) if self._layout.bits == 8 else (2, 6)
         y, pitch = surface.GetPtrToPlane(0), surface.strides[0]
         u = y + each * self._rows * pitch
-        step = 1 + self._layout.shift_x
         v = u + each * (1 if self._layout.shift_x else self._rows * pitch)
-        return ClipPicture(y, u, v, pitch, pitch, step, shift)
+        for part in self._parts.values():
+            part.make(ClipPicture(y, u, v, pitch, 1 + self._layout.shift_x, shift), self._count)
+        self._count += 1
 
     def sample(self) -> Sample:
         event = self._gpu.record_event()
-        return {name: _Made(part.clip, event) for name, part in self._parts.items()}
+        return {name: _Made(part.clip, event, part.memory) for name, part in self._parts.items()}
 
 
 class _Part:
@@ -263,27 +302,38 @@ class _Part:
         numbers: torch.Tensor,
     ) -> None:
         """`numbers` is `sampling.elements` of the output, as bytes."""
-        self._window = window = output.window(index.size, draw, index.orientation).stored(index.size, index.orientation)
-        self._layout, self._bytes = layout, 1 if layout.bits == 8 else 2
+        window = output.window(index.size, draw, index.orientation).stored(index.size, index.orientation)
         height, width = output.size or index.size
-        self.clip = maker.gpu.empty((length, 3, height, width), getattr(torch, output.dtype))
+        self.memory = maker.memory((length, 3, height, width), getattr(torch, output.dtype))
+        (self.clip,) = self.memory
         columns, rows = index.orientation.size(width, height)  # as stored
         along = zip(lengths(window, layout), (columns, rows, columns, rows), strict=True)
-        tables = [maker.weights(before, after) for before, after in along]
-        nowhere, zero = np.uint64(0), np.int64(0)  # given anew for each frame
-        self._queue = maker.kernels(layout, index.orientation).prepared(
-            *("clip_sample", (columns, rows, 1), nowhere, nowhere, nowhere, zero, zero, 0, 0),
-            *(argument for table in tables for argument in (table, table.shape[1] - 1)),
+        self._tables = [maker.weights(before, after) for before, after in along]
+        self._kernels, self._size = maker.kernels(layout, index.orientation), (columns, rows, 1)
+        self._arguments: tuple[Argument, ...] = (  # but for those of a picture, and of the frame's place
+            *(argument for table in self._tables for argument in (table, table.shape[1] - 1)),
             *(columns, rows, int(window.mirrored), *levels(output.color, index.coding.color, layout.bits).ravel()),
-            *(numbers, self.clip.element_size(), self.clip.view(torch.uint8), zero),
+            *(numbers, self.clip.element_size(), np.uint64(self.clip.data_ptr())),
         )
+        self._bytes, self._corners = 1 if layout.bits == 8 else 2, corners(window, layout)
         self._length = 3 * height * width  # elements of a frame
 
     def make(self, picture: ClipPicture, place: int) -> None:
         """Queues the kernel for frame `place` of the clip."""
-        y, u, v, pitch, chroma_pitch, step, shift = picture
-        luma, chroma = (self._bytes * n for n in places(self._window, pitch, chroma_pitch, step, self._layout))
-        self._queue(
-            y=y + luma, u=u + chroma, v=v + chroma, pitch=pitch, chroma_pitch=chroma_pitch, step=step, shift=shift,
-            first=place * self._length,
-        )  # fmt: skip
+        y, u, v, pitch, step, shift = picture
+        (top, left), (above, before) = self._corners
+        luma, chroma = self._bytes * (top * pitch + left), self._bytes * (above * pitch + step * before)
+        first = np.uint64(y + luma), np.uint64(u + chroma), np.uint64(v + chroma), np.int64(pitch), np.int64(pitch)
+        arguments = *first, step, shift, *self._arguments, np.int64(place * self._length)
+        self._kernels("clip_sample", self._size, *arguments)
+
+    def sampler(self) -> Sampler:
+        """Returns how the native library does what `make` does."""
+        nowhere, zero = np.uint64(0), np.int64(0)  # for the library to fill in
+        given = nowhere, nowhere, nowhere, zero, zero, 0, 0, *self._arguments, zero
+        packed = self._kernels.packed("clip_sample", *given)
+        self._packed = ctypes.create_string_buffer(packed, len(packed))
+        across, down, _ = blocks(self._size)
+        (top, left), (above, before) = self._corners
+        kernel, address = self._kernels.handle("clip_sample"), ctypes.addressof(self._packed)
+        return Sampler(kernel, address, self._length, len(packed), across, down, top, left, above, before)

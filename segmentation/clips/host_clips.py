@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,18 +22,20 @@ from segmentation.system.cores import core_count
 from segmentation.system.imports import loaded
 
 
-class HostClipBuilder(ClipBuilder[VideoFrame]):
+class HostClipBuilder(ClipBuilder["_HostClip"]):
     """Makes NumPy arrays: FFmpeg decodes on the CPU, and its filters make the outputs."""
 
     def __init__(self, outputs: Mapping[str, Output]) -> None:
         self._outputs = outputs
         self.workers = core_count()
 
-    def frames(self, index: VideoIndex, numbers: Sequence[int]) -> Iterator[tuple[int, VideoFrame]]:
-        return decoded(index, numbers)
-
-    def begin(self, index: VideoIndex, draw: Augmentation, length: int) -> ClipInProgress[VideoFrame]:
+    def begin(self, index: VideoIndex, draw: Augmentation, length: int) -> _HostClip:
         return _HostClip(self._outputs, index, draw)
+
+    def make(self, index: VideoIndex, wanting: Mapping[int, Sequence[_HostClip]]) -> None:
+        for number, frame in decoded(index, sorted(wanting)):
+            for clip in wanting[number]:
+                clip.add(frame)
 
     def masks(self, masks: NDArray[np.uint8]) -> Array:
         return masks
@@ -46,7 +48,7 @@ class HostClipBuilder(ClipBuilder[VideoFrame]):
         return joined
 
 
-class _HostClip(ClipInProgress[VideoFrame]):
+class _HostClip(ClipInProgress):
     def __init__(self, outputs: Mapping[str, Output], index: VideoIndex, draw: Augmentation) -> None:
         self._outputs = outputs
         self._chains = {name: Chain(output, draw, index.size, index.orientation) for name, output in outputs.items()}

@@ -174,7 +174,7 @@ class ClipLoader:
                 yielded = time.perf_counter()
                 for number in range(begin, len(batches)):
                     between = time.perf_counter() - yielded
-                    rest = min(_REST * between, _LONGEST_REST) if following.done() and samples.are_made else 0.0
+                    rest = min(_REST * between, _LONGEST_REST) if following.done() and samples.are_made() else 0.0
                     batch = following.result()
                     if batch is not None:
                         for name, array in batch.items():
@@ -204,15 +204,13 @@ class ClipLoader:
         dataset = self.dataset
         index = dataset.videos[dataset.video[clips[0]]]
         made = {clip: self._maker.begin(index, self._draw(clip, epoch), dataset.length) for clip in clips}
-        wanting: dict[int, list[ClipInProgress[Any]]] = {}  # by the number of the frame
+        wanting: dict[int, list[ClipInProgress]] = {}  # by the number of the frame
         for clip in clips:
             for number in dataset.numbers(clip):
                 wanting.setdefault(number, []).append(made[clip])
         error: InputError | None = None
         try:
-            for number, frame in self._maker.frames(index, sorted(wanting)):
-                for clip_in_progress in wanting[number]:
-                    clip_in_progress.add(frame)
+            self._maker.make(index, wanting)
         except InputError as exc:
             error = exc.with_traceback(None)  # which holds this frame, and so the memory of the clips
         if error is not None and len(clips) > 1:  # some of them may be whole
@@ -310,11 +308,12 @@ class _Samples:
         self._run = {clip: tuple(one for one in run if one in wanted) for run in runs for clip in run}
         self._begun = 0
         self._decoding: dict[int, Future[dict[int, Sample | InputError]]] = {}  # by clip
+        self._running: list[Future[dict[int, Sample | InputError]]] = []  # of them, those that were not done before
 
-    @property
     def are_made(self) -> bool:
-        """Whether no thread decodes: all clips that have been begun are there."""
-        return all(future.done() for future in self._decoding.values())
+        """Returns whether no thread decodes: all clips that have been begun are there. Not while `begin` runs."""
+        self._running = [future for future in self._running if not future.done()]
+        return not self._running
 
     def begin(self, count: int) -> None:
         """Begins to decode the first `count` clips, unless that has begun, and all of their runs.
@@ -329,6 +328,7 @@ class _Samples:
         for clips in together.values():
             future = self._pool.submit(self._loader.samples, tuple(clips), self.epoch)
             self._decoding |= dict.fromkeys(clips, future)
+            self._running.append(future)
         self._begun = max(self._begun, count)
 
     def take(self, clip: int) -> Sample | InputError:

@@ -16,14 +16,12 @@ from segmentation.stages.preprocess.resampling import Table, bilinear, means, ta
 CLIPS = KernelSource(files=("clips/sample.cu",))
 
 
-def places(window: Window, pitch: int, chroma_pitch: int, step: int, layout: PixelFormat) -> tuple[int, int]:
-    """Returns how many samples behind its plane's first one the luma and the chroma of a `window` begin.
+def corners(window: Window, layout: PixelFormat) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Returns the row and the column of the stored picture's luma and chroma at which a `window` of it begins.
 
-    The window is one of the stored picture. Pitches are samples from row to row, `step` is from one sample of a row's
-    chroma to the next. As in FFmpeg's crop, the chroma of a window begins at the sample of its first pixel.
+    As in FFmpeg's crop, the chroma of a window begins at the sample of its first pixel.
     """
-    chroma = (window.top >> layout.shift_y) * chroma_pitch + step * (window.left >> layout.shift_x)
-    return window.top * pitch + window.left, chroma
+    return (window.top, window.left), (window.top >> layout.shift_y, window.left >> layout.shift_x)
 
 
 def lengths(window: Window, layout: PixelFormat) -> tuple[int, int, int, int]:

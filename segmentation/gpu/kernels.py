@@ -17,7 +17,7 @@ from segmentation.frames import PixelFormat
 from segmentation.frames.orientation import UPRIGHT, Orientation
 from segmentation.gpu import cuda_calls
 from segmentation.gpu.built_kernels import built_kernels
-from segmentation.gpu.signatures import Argument, Packer, Signature, signatures_of
+from segmentation.gpu.signatures import Argument, Signature, signatures_of
 from segmentation.system.cache import engine_folder
 from segmentation.system.imports import imported
 
@@ -122,17 +122,11 @@ class Kernels:
         """
         kernel = self._loaded.get(name) or self._load(name)
         packed = kernel.signature.pack(arguments)
-        cuda_calls.launch(kernel.handle, _grid(size), THREADS, packed, kernel.size, self._stream, name)
+        cuda_calls.launch(kernel.handle, blocks(size), THREADS, packed, kernel.size, self._stream, name)
 
-    def prepared(self, name: str, size: tuple[int, int, int], *arguments: Argument) -> Callable[..., None]:
-        """Returns a function that queues a kernel again and again. Its keywords change arguments, see `Packer`."""
-        kernel = self._loaded.get(name) or self._load(name)
-        packer, grid = Packer(kernel.signature, arguments), _grid(size)
-
-        def queue(**changed: int) -> None:
-            cuda_calls.launch(kernel.handle, grid, THREADS, packer(**changed), kernel.size, self._stream, name)
-
-        return queue
+    def packed(self, name: str, *arguments: Argument) -> bytes:
+        """Returns arguments as a kernel takes them, for a library that queues it by itself."""
+        return self._signatures[name].pack(arguments)
 
     def handle(self, name: str) -> int:
         """Returns the driver's CUfunction of a kernel, for a library that queues it by itself."""
@@ -145,7 +139,7 @@ class Kernels:
         return self._loaded.setdefault(name, kernel)
 
 
-def _grid(size: tuple[int, int, int]) -> tuple[int, int, int]:
+def blocks(size: tuple[int, int, int]) -> tuple[int, int, int]:
     """Returns how many blocks of `THREADS` cover so many threads."""
     return -(-size[0] // THREADS[0]), -(-size[1] // THREADS[1]), size[2]
 

@@ -63,13 +63,11 @@ class Signature:
     kernel: str
     parameters: tuple[Parameter, ...]
     form: struct.Struct = field(init=False)  # the layout of the arguments, in C and so in a kernel
-    places: dict[str, int] = field(init=False)  # of the parameters, by name
     _checked: set[tuple[_Kind, ...]] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
         form = struct.Struct("".join("P" if p.pointer else _FORMATS[p.type] for p in self.parameters))
         object.__setattr__(self, "form", form)
-        object.__setattr__(self, "places", {p.name: place for place, p in enumerate(self.parameters)})
 
     def pack(self, arguments: tuple[Argument, ...]) -> bytes:
         """Returns the arguments as a kernel takes them; tensors become pointers.
@@ -93,22 +91,6 @@ class Signature:
             raise TypeError(
                 f"kernel {self.kernel}: {_shown(kinds[expected])} is behind the last of {expected} arguments"
             )
-
-
-class Packer:
-    """Packs the same arguments again and again, but for numbers that change: checking all of them takes much longer."""
-
-    def __init__(self, signature: Signature, arguments: tuple[Argument, ...]) -> None:
-        """Raises `TypeError` for arguments that don't fit."""
-        self._arguments = arguments  # the memory of tensors must stay
-        self._form, self._places = signature.form, signature.places
-        self._values = list(signature.form.unpack(signature.pack(arguments)))
-
-    def __call__(self, **changed: int) -> bytes:
-        """Returns the arguments after changes, by parameter, that stay. Addresses are numbers. For one thread."""
-        for parameter, value in changed.items():
-            self._values[self._places[parameter]] = value
-        return self._form.pack(*self._values)
 
 
 def signatures_of(text: str, sample: str) -> dict[str, Signature]:

@@ -7,21 +7,14 @@ pytest.importorskip("cuda.core", reason="cuda-core is not installed")
 
 from segmentation.clips import Output
 from segmentation.clips.output import Window
-from segmentation.clips.sampling import elements, lengths, levels, places, weights
+from segmentation.clips.sampling import corners, elements, lengths, levels, weights
 from segmentation.frames import FORMATS, LIMITED, Color
 
 
 @pytest.mark.parametrize("name", ["yuv420p", "yuv420p10le", "yuv444p"])
-def test_places_are_those_of_the_windows_first_samples(name: str) -> None:
-    layout, (width, height) = FORMATS[name], (12, 8)
-    y, u, _ = (np.arange(h * w).reshape(h, w) for h, w in layout.shapes(width, height))
-    window = Window(4, 6, 3, 5)
-    row, column = 4 >> layout.shift_y, 6 >> layout.shift_x
-    luma, chroma = places(window, width, u.shape[1], 1, layout)
-    assert (y.ravel()[luma], u.ravel()[chroma]) == (y[4, 6], u[row, column])
-    interleaved = np.zeros((len(u), 40), int)
-    interleaved[:, : 2 * u.shape[1] : 2] = u
-    assert interleaved.ravel()[places(window, 20, 40, 2, layout)[1]] == u[row, column]
+def test_corners_are_those_of_the_windows_first_samples(name: str) -> None:
+    layout, window = FORMATS[name], Window(4, 6, 3, 5)
+    assert corners(window, layout) == ((4, 6), (4 >> layout.shift_y, 6 >> layout.shift_x))
     assert lengths(window, layout) == ((5, 3, 3, 2) if layout.shift_x else (5, 3, 5, 3))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from segmentation.gpu.signatures import Packer, Parameter, signatures_of
+from segmentation.gpu.signatures import Parameter, signatures_of
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -53,19 +53,6 @@ def test_arguments_lie_as_in_c() -> None:
     assert (pitch, gain, width) == (640, 0.5, 7)
     numbers = np.arange(6, dtype=np.float32)
     assert struct.unpack("i6f", signature("second").pack((3, *numbers))) == (3, *numbers)
-
-
-def test_numbers_can_be_replaced() -> None:
-    given = arguments()
-    packer = Packer(signature(), tuple(given))
-    assert packer() == signature().pack(tuple(given))
-    assert packer(y=4096, width=9) == packer() == signature().pack((np.uint64(4096), *given[1:3], 9, *given[4:]))
-    with pytest.raises(KeyError, match="depth"):
-        packer(depth=1)
-    with pytest.raises(struct.error):
-        packer(width=0.5)
-    with pytest.raises(TypeError, match="kernel first: gain"):
-        Packer(signature(), (*given[:2], 1, *given[3:]))
 
 
 def test_an_address_stands_for_any_pointer() -> None:

@@ -27,6 +27,8 @@ def _module() -> Any:
         def handed_over(self, joined: Any) -> torch.Tensor:
             return joined.array  # type: ignore[no-any-return]
 
+        def _event(self) -> None: ...
+
     cuda.Gpu = lambda index, priority: NvdecGpu()
     cuda.CudaClipBuilder = HostCudaMaker
     return cuda

@@ -17,7 +17,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -35,7 +35,7 @@ from segmentation.gpu import kernels
 from segmentation.gpu.kernels import KernelSource
 from segmentation.gpu.pinned_pool import PinnedPool
 from segmentation.gpu.plane_pool import PlanePool
-from segmentation.gpu.signatures import Argument, Packer
+from segmentation.gpu.signatures import Argument
 
 _BEFORE = """
 #include <algorithm>
@@ -137,11 +137,11 @@ class HostKernels:
         getattr(self._library, f"run_{name}")(*size, self._signatures[name].pack(arguments))
 
     def handle(self, name: str) -> int:
-        return 1
+        """Returns the function's address, by which the stand-in for the driver calls it."""
+        return ctypes.cast(getattr(self._library, f"run_{name}"), ctypes.c_void_p).value or 0
 
-    def prepared(self, name: str, size: tuple[int, int, int], *arguments: Argument) -> Callable[..., None]:
-        packer, run = Packer(self._signatures[name], arguments), getattr(self._library, f"run_{name}")
-        return lambda **changed: run(*size, packer(**changed))
+    def packed(self, name: str, *arguments: Argument) -> bytes:
+        return self._signatures[name].pack(arguments)
 
 
 class HostGpu:

@@ -125,7 +125,7 @@ class NvdecGpu(HostGpu):
     """The methods of `context.Gpu` that decoding calls besides, in host memory."""
 
     index = 0
-    stream = SimpleNamespace(cuda_stream=0, record_event=lambda: None)
+    stream = SimpleNamespace(cuda_stream=0, record_event=lambda event: event)
 
     def with_own_stream(self) -> "NvdecGpu":
         return NvdecGpu()
@@ -187,16 +187,16 @@ def _native_module() -> Any:
 
 
 @cache
-def _pictures_module() -> Any:
-    pictures = imported_anew(
+def _clips_module() -> Any:
+    clips = imported_anew(
         "segmentation.gpu.context",
         "segmentation.gpu.plane_pool",
         "segmentation.stages.decode.native.session",
-        "segmentation.clips.native_pictures",
+        "segmentation.clips.native_clips",
     )
     library = SimpleNamespace(**{**vars(native_library), "library": stand_in})
-    pictures.native = pictures.NativeSession.__init__.__globals__["native"] = library
-    return pictures
+    clips.native = clips.NativeSession.__init__.__globals__["native"] = library
+    return clips
 
 
 @cache
@@ -287,12 +287,12 @@ def host_native_nvdec(info: VideoInfo, sessions: Any = None, **options: Any) -> 
     return native.NativeNvdecDecoder(info, "yuv420p", config, NvdecGpu(), sessions=sessions)
 
 
-def host_native_pictures(size: tuple[int, int]) -> Any:
-    """Returns the `NativePictures` of clips on the stand-in for the driver, for videos of a size (width, height)."""
+def host_native_clips(size: tuple[int, int]) -> Any:
+    """Returns `NativeClips` on the stand-in for the driver, for videos of a size (width, height)."""
     with _importing:
-        pictures = _pictures_module()
+        clips = _clips_module()
     stand_in_driver().stand_in_size(*size)
-    return pictures.NativePictures(NvdecGpu(), OpenVideos())
+    return clips.NativeClips(NvdecGpu(), OpenVideos())
 
 
 def host_live_nvdec(info: VideoInfo, sessions: Any = None, **options: Any) -> Any:

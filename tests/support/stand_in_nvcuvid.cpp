@@ -1,6 +1,7 @@
 // Answers as the driver's libcuda and libnvcuvid do, in host memory. Pictures are not decoded: all samples of Y are the
-// check sum of the packet, those of U and V the next numbers. Pictures come in the order of their times, four of them
-// held back, and all before a picture that refreshes (H.264's IDR, HEVC's IRAP) and at the end.
+// check sum of the packet, those of U and V the next numbers, or with a slope they rise from there. Pictures come in
+// the order of their times, four of them held back, and all before a picture that refreshes (H.264's IDR, HEVC's IRAP)
+// and at the end.
 // After `stand_in_decoder` that function decodes, and puts pictures of 4:2:0 out by `stand_in_picture`.
 #include <atomic>
 #include <cstdlib>
@@ -12,7 +13,7 @@
 namespace {
 
 constexpr size_t HELD = 4;
-std::atomic<int> width, height, alive, decoded, mapped, fail_at{-1}, fault, damaged_every, wider_at{-1}, held;
+std::atomic<int> width, height, alive, decoded, mapped, fail_at{-1}, fault, damaged_every, wider_at{-1}, held, slope;
 
 enum Event : int { PACKET, END, GONE };
 // Takes a packet, the end of a stream, or the end of a parser, of a cudaVideoCodec. Returns 0 if something has failed.
@@ -96,6 +97,7 @@ void stand_in_size(int w, int h) { width = w, height = h; }
 void stand_in_faults(int at, int number, int every, int wider) {
     decoded = mapped = 0, fail_at = at, fault = number, damaged_every = every, wider_at = wider;
 }
+void stand_in_slope(int on) { slope = on; }  // samples rise by 1 from one to the next, and by 3 from row to row
 int stand_in_alive() { return alive; }
 void stand_in_decoder(Decode by) { decode_by = by; }
 void stand_in_held(int pictures) { held = pictures; }  // that its parsers hold back where they may put any out
@@ -117,8 +119,13 @@ CUresult cuCtxPushCurrent_v2(CUcontext c) { return c == (CUcontext)16 ? 0 : 201;
 CUresult cuCtxPopCurrent_v2(CUcontext *c) { return *c = (CUcontext)16, 0; }
 CUresult cuStreamSynchronize(CUstream) { return 0; }
 
-CUresult cuLaunchKernel(CUfunction, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned,
-                        CUstream, void **a, void **) {
+// A kernel whose arguments come in a buffer is a function of the host, see host_kernels.py. Others are unpack.cu's.
+CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned,
+                        CUstream, void **a, void **extra) {
+    if (extra) {
+        ((void (*)(int, int, int, const void *))function)(gx * bx, gy * by, gz * bz, extra[1]);
+        return 0;
+    }
     const uint8_t *surface = *(uint8_t **)a[0];
     const long long pitch = *(long long *)a[1], row = *(int *)a[7];
     uint8_t *y = *(uint8_t **)a[2], *u = *(uint8_t **)a[3], *v = *(uint8_t **)a[4];
@@ -207,6 +214,7 @@ CUresult cuvidMapVideoFrame64(CUvideodecoder given, int index, unsigned long lon
     const size_t across = d.made.ulTargetWidth;
     for (size_t row = 0; row < d.nv12[index].size() / across; row++)
         memcpy(made + row * *pitch, &d.nv12[index][row * across], across);
+    for (size_t i = 0; slope && i < luma * 3 / 2; i++) made[i] += (uint8_t)(i % *pitch + 3 * (i / *pitch));
     *surface = (unsigned long long)made;
     return 0;
 }

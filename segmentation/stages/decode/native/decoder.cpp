@@ -1,9 +1,11 @@
-// Decodes packets, of files many in one call, by the driver's own NVDEC API, and unpacks the pictures into planes.
-// Python gives up the GIL once for such a call. See session.py, which mirrors the structures that cross over.
+// Decodes packets, of files many in one call, by the driver's own NVDEC API, and unpacks the pictures into planes, or
+// makes frames of clips from them. Python gives up the GIL once for such a call. See session.py and library.py, which
+// mirror the structures that cross over.
 
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <deque>
 
 #include "driver.h"
@@ -60,6 +62,27 @@ struct Packets {
     const uint8_t *kept;             // 0: its picture is decoded and dropped
 };
 
+struct Sampler {  // makes frames of one clip for one output, by the kernel of sample.cu
+    CUfunction kernel;
+    const void *arguments;             // of the kernel, but for those of `Sampled`, and the last one
+    int64_t frame;                     // elements of a frame
+    int32_t size, across, down;        // bytes of the arguments; blocks
+    int32_t top, left;                 // of the window in Y, in samples
+    int32_t chroma_top, chroma_left;
+    int32_t reserved;
+};
+
+struct Frame {  // `place` in the clip of a sampler, made from the picture of packet `serial`
+    int64_t serial;
+    int32_t sampler, place;
+};
+
+struct Clips {
+    const Sampler *samplers;
+    const Frame *frames;  // by rising serials
+    int64_t count;
+};
+
 struct Picture {
     int64_t serial;  // of its packet; -1: no packet has its time
     int32_t group, damaged;
@@ -76,6 +99,23 @@ enum Outcome : int { FINE = 0, FAILED = 1, CHANGES = 2 };  // CHANGES: the pictu
 
 namespace {
 
+constexpr int MOST_ARGUMENTS = 256;  // bytes
+
+struct Sampled {  // the first arguments of sample.cu's kernel
+    uint64_t y, u, v;
+    int64_t pitch, chroma_pitch;  // samples
+    int32_t step, shift;
+};
+
+struct Session;
+
+struct Entered {  // the context of the session is the thread's current one
+    Session &session;
+    bool good;
+    explicit Entered(Session &s);
+    ~Entered();
+};
+
 struct Session {
     Settings settings{};
     CUcontext context = nullptr;
@@ -87,6 +127,7 @@ struct Session {
     std::deque<int> dropped;  // indexes of pictures whose status was not asked
     CUfunction kernel = nullptr;  // this and the next ones: during a call
     Target *targets = nullptr;    // two
+    const Clips *clips = nullptr;  // in place of targets
     Picture *pictures = nullptr;
     int most = 0, group = 0;
     Result *result = nullptr;
@@ -197,7 +238,7 @@ struct Session {
         const Expected packet = taken(shown.timestamp);
         group = packet.group;
         result->shown++;
-        if (!packet.kept || !targets[packet.group].capacity) {
+        if (!packet.kept || !(clips || targets[packet.group].capacity)) {
             dropped.push_back(shown.picture_index);
             ask(MOST_UNASKED);
             return true;
@@ -214,13 +255,14 @@ struct Session {
         if (!check(mapped, "cuvidMapVideoFrame")) return false;
         // The engine may just have begun with a picture that nothing holds back.
         const int found = settings.delay == QUEUED ? status(shown.picture_index) : final_status(shown.picture_index);
-        const bool unpacked = unpack(surface, pitch, packet, damaged(found));
-        return check(driver.cuvidUnmapVideoFrame64(decoder, surface), "cuvidUnmapVideoFrame") && unpacked;
+        const bool made = clips ? sample(surface, pitch, packet.serial) : unpack(surface, pitch, packet.group);
+        if (made) pictures[result->produced++] = {packet.serial, packet.group, damaged(found)};
+        return check(driver.cuvidUnmapVideoFrame64(decoder, surface), "cuvidUnmapVideoFrame") && made;
     }
 
     // Queues the kernel of unpack.cu. What overwrites the surface later is queued on the same stream.
-    bool unpack(unsigned long long surface, unsigned pitch, const Expected &packet, bool damaged) {
-        Target &target = targets[packet.group];
+    bool unpack(unsigned long long surface, unsigned pitch, int group) {
+        Target &target = targets[group];
         const int set = target.capacity ? target.filled / target.capacity : target.sets;
         if (set >= target.sets || result->produced >= most) return fail(FAILED, "more pictures than there is room for");
         long long samples = pitch / settings.bytes;
@@ -234,13 +276,61 @@ struct Session {
                                                       settings.stream, arguments, nullptr);
         if (!check(queued, "cuLaunchKernel")) return false;
         target.filled++;
-        pictures[result->produced++] = {packet.serial, packet.group, damaged};
         return true;
+    }
+
+    // Queues a kernel for each frame that is made from the picture, as `unpack` does.
+    bool sample(unsigned long long surface, unsigned pitch, int64_t serial) {
+        if (result->produced >= most) return fail(FAILED, "more pictures than there is room for");
+        const Frame *end = clips->frames + clips->count;
+        const auto before = [](const Frame &one, int64_t number) { return one.serial < number; };
+        const Frame *frame = std::lower_bound(clips->frames, end, serial, before);
+        bool queued = true;
+        for (; queued && frame < end && frame->serial == serial; frame++) queued = make(*frame, surface, pitch);
+        return queued;
+    }
+
+    bool make(const Frame &frame, unsigned long long surface, unsigned pitch) {
+        const Sampler &s = clips->samplers[frame.sampler];
+        const int64_t plane = (int64_t)pitch * settings.height, samples = pitch / settings.bytes;
+        const int step = settings.subsampled ? 2 : 1;
+        const int64_t luma = settings.bytes * (s.top * samples + s.left);
+        const int64_t chroma = settings.bytes * (s.chroma_top * samples + step * s.chroma_left);
+        const uint64_t u = surface + plane + chroma, v = u + (settings.subsampled ? settings.bytes : plane);
+        const Sampled first{surface + luma, u, v, samples, samples, step, settings.shift};
+        const int64_t last = frame.place * s.frame;
+        alignas(8) char arguments[MOST_ARGUMENTS];
+        size_t size = s.size;
+        if (size > sizeof arguments) return fail(FAILED, "more arguments than there is room for");
+        memcpy(arguments, s.arguments, size);
+        memcpy(arguments, &first, sizeof first);
+        memcpy(arguments + size - sizeof last, &last, sizeof last);
+        void *extra[] = {(void *)CU_LAUNCH_PARAM_BUFFER_POINTER, arguments, (void *)CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+                         nullptr};
+        return check(driver.cuLaunchKernel(s.kernel, s.across, s.down, 1, THREADS_X, THREADS_Y, 1, 0, settings.stream,
+                                           nullptr, extra), "cuLaunchKernel");
     }
 
     bool full() const {
         if (result->produced + MOST_SURFACES > most) return true;
-        return std::any_of(targets, targets + 2, [](auto &t) { return t.capacity && t.filled >= t.capacity; });
+        return !clips && std::any_of(targets, targets + 2, [](auto &t) { return t.capacity && t.filled >= t.capacity; });
+    }
+
+    // Decodes packets until there is no room for more pictures. Then, with `flush`, brings all pictures out.
+    Outcome decode(const Packets &packets, int count, int group_of_packets, bool flush) {
+        Entered entered(*this);
+        while (outcome == FINE && result->consumed < count && !full()) {
+            const int i = result->consumed++;
+            if (settings.delay == NONE) expected.clear();  // the picture of a packet comes with it, or never
+            if (packets.serials[i] >= 0)
+                expected.push_back({packets.times[i], packets.serials[i], group_of_packets, packets.kept[i] != 0});
+            parse((const void *)packets.data[i], packets.sizes[i], packets.times[i]);
+        }
+        if (outcome == FINE && flush && result->consumed == count && !full()) result->flushed = parse(nullptr, 0, 0);
+        if (outcome == FINE && result->flushed) ask(0);
+        for (const Expected &packet : expected) result->expected[packet.group]++;
+        targets = nullptr, clips = nullptr, pictures = nullptr, result = nullptr;
+        return outcome;
     }
 
     bool parse(const void *data, uint32_t size, int64_t time) {
@@ -254,24 +344,21 @@ struct Session {
     }
 };
 
+Entered::Entered(Session &s) : session(s) {
+    good = session.check(driver.cuCtxPushCurrent_v2(session.context), "cuCtxPushCurrent");
+}
+
+Entered::~Entered() {
+    CUcontext before;
+    if (good) session.check(driver.cuCtxPopCurrent_v2(&before), "cuCtxPopCurrent");
+}
+
 int on_sequence(void *session, CUVIDEOFORMAT *format) { return ((Session *)session)->sequence(*format); }
 int on_decode(void *session, CUVIDPICPARAMS *picture) { return ((Session *)session)->decode(picture); }
 int on_display(void *session, CUVIDPARSERDISPINFO *shown) {
     auto *s = (Session *)session;
     return !shown || !s->result || s->display(*shown);  // without a picture: the end of the stream
 }
-
-struct Entered {  // the context of the session is the thread's current one
-    Session &session;
-    bool good;
-    explicit Entered(Session &s) : session(s) {
-        good = session.check(driver.cuCtxPushCurrent_v2(session.context), "cuCtxPushCurrent");
-    }
-    ~Entered() {
-        CUcontext before;
-        if (good) session.check(driver.cuCtxPopCurrent_v2(&before), "cuCtxPopCurrent");
-    }
-};
 
 }  // namespace
 
@@ -309,21 +396,19 @@ int nd_decode(void *given, const Packets *packets, int count, int group, int flu
               Picture *pictures, int most, Result *result) {
     Session &s = *(Session *)given;
     *result = Result{};
-    Entered entered(s);
     if (!targets[s.group].capacity) s.group = group;  // of pictures that no packet tells of
     s.kernel = kernel, s.targets = targets, s.pictures = pictures, s.most = most, s.result = result;
-    while (s.outcome == FINE && result->consumed < count && !s.full()) {
-        const int i = result->consumed++;
-        if (s.settings.delay == NONE) s.expected.clear();  // the picture of a packet comes with it, or never
-        if (packets->serials[i] >= 0)
-            s.expected.push_back({packets->times[i], packets->serials[i], group, packets->kept[i] != 0});
-        s.parse((const void *)packets->data[i], packets->sizes[i], packets->times[i]);
-    }
-    if (s.outcome == FINE && flush && result->consumed == count && !s.full()) result->flushed = s.parse(nullptr, 0, 0);
-    if (s.outcome == FINE && result->flushed) s.ask(0);
-    for (const Expected &packet : s.expected) result->expected[packet.group]++;
-    s.targets = nullptr, s.pictures = nullptr, s.result = nullptr;
-    return s.outcome;
+    return s.decode(*packets, count, group, flush);
+}
+
+// Decodes packets as `nd_decode` does, and then all pictures are out, unless there is no room for more `pictures`. Each
+// picture is made into its frames of `clips`, which rest in the order of the session's stream.
+int nd_sample(void *given, const Packets *packets, int count, const Clips *clips, Picture *pictures, int most,
+              Result *result) {
+    Session &s = *(Session *)given;
+    *result = Result{};
+    s.clips = clips, s.pictures = pictures, s.most = most, s.result = result, s.group = 0;
+    return s.decode(*packets, count, 0, true);
 }
 
 // Forgets packets of a group whose pictures have not come.

@@ -55,6 +55,28 @@ class SampleRows(ctypes.Structure):
     _fields_ = tuple((name, c_void_p) for name in ("offsets", "sizes", "keys", "kinds", "heads"))
 
 
+class Sampler(ctypes.Structure):
+    """Makes frames of one clip for one output."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("kernel", "arguments")),
+        ("frame", c_int64),
+        *((name, c_int32) for name in ("size", "across", "down", "top", "left", "chroma_top", "chroma_left", "_")),
+    )
+
+
+class ClipFrame(ctypes.Structure):
+    """A frame of a sampler's clip, at its place, and the serial of the packet with its picture."""
+
+    _fields_ = (("serial", c_int64), ("sampler", c_int32), ("place", c_int32))
+
+
+class Clips(ctypes.Structure):
+    """Samplers, and all frames that they are to make, by rising serials."""
+
+    _fields_ = (("samplers", POINTER(Sampler)), ("frames", POINTER(ClipFrame)), ("count", c_int64))
+
+
 class NativePicture(ctypes.Structure):
     """A picture that a call has put out."""
 
@@ -102,6 +124,10 @@ def load_library(path: Path, libcuda: str = DRIVER, libnvcuvid: str = NVCUVID) -
             c_int,
         ),
         POINTER(Result),
+    )
+    loaded.nd_sample.argtypes = (
+        *(c_void_p, POINTER(PacketArrays), c_int),
+        *(POINTER(Clips), POINTER(NativePicture), c_int, POINTER(Result)),
     )
     loaded.nd_read.argtypes = (
         *(c_int, POINTER(SampleRows), c_int, c_int),

@@ -16,6 +16,8 @@ struct CUVIDPICPARAMS {  // goes from the parser to the decoder; only its beginn
     int PicWidthInMbs, FrameHeightInMbs, CurrPicIdx, field_pic_flag, bottom_field_flag, second_field;
 };
 
+constexpr size_t CU_LAUNCH_PARAM_BUFFER_POINTER = 1, CU_LAUNCH_PARAM_BUFFER_SIZE = 2;
+
 enum : int {
     cudaVideoChromaFormat_420 = 1,
     cudaVideoChromaFormat_444 = 3,

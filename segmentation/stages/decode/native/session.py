@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from ctypes import byref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 import numpy as np
@@ -133,12 +133,24 @@ class NativeSession:
         Raises `StreamChanges` where the pictures get another size, `InputError` if NVDEC can't decode the stream, or a
         `DeviceError`.
         """
+        arguments = self.group, flush, kernel, self.targets
+        return self._called(self._library.nd_decode, packets, at, arguments)
+
+    def sample(self, packets: Packets, at: int, clips: native.Clips) -> native.Result:
+        """Decodes packets from number `at` on, and makes the frames of clips from their pictures.
+
+        All pictures are out then, unless the result is not `flushed`: then a further call goes on. The result and
+        `pictures` are overwritten by that call. Raises as `decode` does.
+        """
+        return self._called(self._library.nd_sample, packets, at, (byref(clips),))
+
+    def _called(
+        self, function: Callable[..., int], packets: Packets, at: int, arguments: tuple[Any, ...]
+    ) -> native.Result:
         result, count = self._result, packets.count - at
         with nullcontext() if self._begun else capture_unsafe():
-            outcome = self._library.nd_decode(
-                *(self._handle, byref(packets.after(at)), count, self.group, flush, kernel),
-                *(self.targets, self.pictures, _MOST_PICTURES, byref(result)),
-            )
+            given = byref(packets.after(at)), count, *arguments
+            outcome = function(self._handle, *given, self.pictures, _MOST_PICTURES, byref(result))
         if outcome == native.CHANGES:
             what = "the picture's size or depth changes on the way, which NVDEC's frames don't follow"
             raise StreamChanges(f"{self.path}: {what}; {self._remedy}")

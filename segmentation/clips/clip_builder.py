@@ -45,7 +45,7 @@ class ClipBuilder(ABC, Generic[ClipT]):
 
     @abstractmethod
     def make(self, index: VideoIndex, wanting: Mapping[int, Sequence[ClipT]]) -> None:
-        """Decodes the pictures of these numbers, and makes each into the next frame of the clips that want it.
+        """Decodes the pictures of these numbers, and makes each into the next frame of its clips.
 
         Raises `InputError` if one of them does not come out, or is damaged.
         """

@@ -45,7 +45,7 @@ class NativeClips:
         self._samples = ClipSampleCache(native.library())
 
     def make(self, index: VideoIndex, wanting: Mapping[int, Sequence[SampledClip]]) -> bool:
-        """Makes the pictures of these numbers into the next frames of the clips that want them.
+        """Makes the pictures of these numbers into the next frames of their clips.
 
         Returns whether NVDEC has found damage on the way, which it conceals. Raises `InputError` if a picture does not
         come out, or a packet is damaged.
@@ -60,7 +60,7 @@ class NativeClips:
         session = kept or NativeSession(wanted, self._gpu, remedy=REMEDY)
         session.path = index.path
         try:
-            damaged = _decoded(session, index, packets, _Frames(index, wanting, pts))
+            damaged = _decoded(session, index, packets, _FrameList(index, wanting, pts))
         except BaseException:
             session.close()  # it may hold frames of this clip, which would come out as frames of the next
             raise
@@ -83,8 +83,8 @@ class NativeClips:
         return packed, pts
 
 
-class _Frames:
-    """What is made of the pictures of a video: `clips` for the library."""
+class _FrameList:
+    """The frames that are made of the pictures of a video: `clips` for the library."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class _Frames:
         return next((number for number, serial in pairs if serial not in shown), None)
 
 
-def _decoded(session: NativeSession, index: VideoIndex, packets: Packets, frames: _Frames) -> bool:
+def _decoded(session: NativeSession, index: VideoIndex, packets: Packets, frames: _FrameList) -> bool:
     """Decodes packets, and makes the frames. Returns and raises as `NativeClips.make` does."""
     at, flushed, damaged = 0, False, False
     shown: set[int] = set()

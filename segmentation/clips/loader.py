@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal
+from queue import SimpleQueue
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,10 @@ class Batch(dict[str, Array]):
     pts: NDArray[np.float64]  # (N, T): seconds on the video's clock
     windows: list[dict[str, Window]]  # (N): by the names of the outputs, which part of the picture they show
     labels: list[Any]  # (N): of the dataset's `labels`; empty without
+
+
+_Ready: TypeAlias = "SimpleQueue[Batch | BaseException | None]"  # None: all of the batch's clips are damaged
+_Taken: TypeAlias = "SimpleQueue[float | None]"  # seconds to rest; None: no more batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,39 +160,52 @@ class ClipLoader:
         size = self.batch_size
         busy = -(-self._workers * max(map(len, runs)) // size)  # batches with a run for each thread
         ahead = max(_AHEAD, busy) if self._ahead is None else self._ahead
-        batches = [clips[at : at + size] for at in range(0, len(clips), size)][: len(self)]
+        batches = [clips[at : at + size] for at in range(0, len(clips), size)][begin : len(self)]
+        ready: _Ready = SimpleQueue()
+        taken: _Taken = SimpleQueue()
         with ThreadPoolExecutor(self._workers, "clips") as pool, ThreadPoolExecutor(1, "batches") as joining:
-            samples = _Samples(self, epoch, pool, runs, [clip for batch in batches[begin:] for clip in batch])
+            samples = _Samples(self, epoch, pool, runs, [clip for batch in batches for clip in batch])
             samples.begin((1 + ahead) * size)
-
-            def made(number: int, rest: float) -> Batch | None:
-                time.sleep(rest)
-                with self._maker.working():
-                    batch = self._batch(batches[number], samples)
-                # Not before: then all threads would want the GIL while the program, which has just taken the batch
-                # before, queues its work.
-                samples.begin((number - begin + 2 + ahead) * size)
-                return batch
-
+            joining.submit(self._join, batches, samples, ahead, ready, taken)
             try:
-                following = joining.submit(made, begin, 0.0)
                 yielded = time.perf_counter()
-                for number in range(begin, len(batches)):
-                    between = time.perf_counter() - yielded
-                    rest = min(_REST * between, _LONGEST_REST) if following.done() and samples.are_made() else 0.0
-                    batch = following.result()
+                for number in range(begin + 1, begin + 1 + len(batches)):
+                    between = 0.0 if ready.empty() else time.perf_counter() - yielded
+                    batch = _raised(ready.get())
                     if batch is not None:
                         for name, array in batch.items():
                             batch[name] = self._maker.handed_over(array)
-                    if number + 1 < len(batches):
-                        following = joining.submit(made, number + 1, rest)
-                    self._place = _Place(epoch, number + 1)
+                    taken.put(min(_REST * between, _LONGEST_REST))
+                    self._place = _Place(epoch, number)
                     if batch is not None:
                         yielded = time.perf_counter()
                         yield batch
             finally:
-                pool.shutdown(cancel_futures=True)  # `made` then ends too
+                taken.put(None)
+                pool.shutdown(cancel_futures=True)  # `_join` then ends too
         self._place = _Place(epoch + 1)
+
+    def _join(self, batches: list[list[int]], samples: _Samples, ahead: int, ready: _Ready, taken: _Taken) -> None:
+        """Puts batches together, each of them once the one before has been taken.
+
+        A thread of its own does all that it can: what the program's thread does to take a batch is a loss of time.
+        """
+        try:
+            for number, clips in enumerate(batches):
+                rest = taken.get() if number else 0.0
+                if rest is None:
+                    return
+                if rest and samples.are_made():
+                    time.sleep(rest)
+                with self._maker.working():
+                    batch = self._batch(clips, samples)
+                # Not before: then all threads would want the GIL while the program, which has just taken the batch
+                # before, queues its work.
+                samples.begin((number + 2 + ahead) * self.batch_size)
+                ready.put(batch)
+                del batch  # its memory is the program's
+        except BaseException as exc:  # raised again by the program's thread
+            ready.put(exc)
 
     def sample(self, clip: int, epoch: int = 0) -> Sample:
         """Returns one clip as it is in the batches of an epoch. Raises `InputError` if it is damaged."""
@@ -311,7 +329,7 @@ class _Samples:
         self._running: list[Future[dict[int, Sample | InputError]]] = []  # of them, those that were not done before
 
     def are_made(self) -> bool:
-        """Returns whether no thread decodes: all clips that have been begun are there. Not while `begin` runs."""
+        """Returns whether no thread decodes: all clips that have been begun are there. For the thread of `begin`."""
         self._running = [future for future in self._running if not future.done()]
         return not self._running
 
@@ -334,6 +352,15 @@ class _Samples:
     def take(self, clip: int) -> Sample | InputError:
         """Waits for a clip, and forgets it."""
         return self._decoding.pop(clip).result().pop(clip)
+
+
+def _raised(found: Batch | BaseException | None) -> Batch | None:
+    if isinstance(found, BaseException):
+        try:
+            raise found
+        finally:
+            del found  # else the error would hold itself, and the loader with it
+    return found
 
 
 def _unwrapped(found: Sample | InputError) -> Sample:

@@ -44,8 +44,9 @@ def test_a_first_run_says_what_it_prepares_and_a_second_one_has_it(folder: Path,
     said = []
     for name in ("first", "second"):
         with start(SAMPLE, "-o", tmp_path / f"{name}.mp4", "--max-frames", "16") as process:
-            _, stderr = process.communicate()
-        assert process.returncode == 0, stderr
+            assert process.stderr is not None
+            stderr = process.stderr.read()  # `communicate` would leave these lines out
+            assert process.wait() == 0, stderr
         said.append([line.partition(MARK)[2] for line in stderr.splitlines() if MARK in line])
     kernels = [line for line in said[0] if line.startswith("kernels")]
     assert kernels == [f"kernels {number} of {len(kernels)}" for number in range(1, len(kernels) + 1)]

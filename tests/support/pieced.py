@@ -15,6 +15,7 @@ from videos import Synthetic
 NETWORK = ROOT / "tests" / "data" / "bright-dynamic.onnx"  # small, so that a run is over soon
 OPTIONS: dict[str, Any] = {"device": "cpu", "model": NETWORK}
 FRAMES, PIECES = 264, 5
+_ENCODERS = "segmentation.stages.encode.segment_worker"  # libraries start processes too, as they are imported
 _GROUPS = "keyint=6:min-keyint=6:scenecut=0:bframes=3"
 
 
@@ -89,7 +90,7 @@ def at_work(process: int) -> list[int]:
     """Waits for workers that make pieces: they have started their encoders. Returns the ids of those workers."""
     deadline = time.monotonic() + 240
     while time.monotonic() < deadline:
-        busy = [worker for worker in workers_of(process) if children(worker)]
+        busy = [worker for worker in workers_of(process) if children(worker, _ENCODERS)]
         if busy:
             return busy
         time.sleep(0.01)

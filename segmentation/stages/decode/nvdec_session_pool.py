@@ -11,9 +11,7 @@ if TYPE_CHECKING:
     from segmentation.gpu.context import Gpu
     from segmentation.stages.decode.nvdec_session import NvdecSession
 
-# Two files' sessions, so that portrait and landscape clips may alternate; seven for 4K take gigabytes. More are kept
-# where more have been at work at once, since the next files will need as many.
-_IDLE = 14
+_MOST_IDLE = 14  # two files' sessions, so that portrait and landscape clips may alternate; seven for 4K take gigabytes
 
 
 class PooledSession(Protocol):
@@ -35,7 +33,6 @@ class NvdecSessionPool:
     def __init__(self) -> None:
         self.files = 0  # that are being decoded
         self.working = 0  # threads that decode, of all files
-        self.most = 0  # of them at once so far
         self.lock = threading.Lock()
         self._idle: list[PooledSession] = []  # the least recently used one first
         self._gpu: Gpu | None = None
@@ -64,16 +61,15 @@ class NvdecSessionPool:
         """Keeps an emptied session, taken from the pool or not. Destroys the one that is idle longest, if too many."""
         with self.lock:
             self._idle.append(session)
-            most = max(_IDLE, self.most)
-            surplus = self._idle[:-most]
-            del self._idle[:-most]
+            surplus = self._idle[:-_MOST_IDLE]
+            del self._idle[:-_MOST_IDLE]
         for old in surplus:
             old.close()
 
     def close(self) -> None:
         """Destroys all idle sessions, which frees their device memory. The pool may be used again."""
         with self.lock:
-            idle, self._idle, self.most = self._idle, [], 0
+            idle, self._idle = self._idle, []
         for session in idle:
             session.close()
 
@@ -128,4 +124,3 @@ class SessionQuota:
     def _count(self, threads: int) -> None:
         self._working += threads
         self._pool.working += threads
-        self._pool.most = max(self._pool.most, self._pool.working)

@@ -69,18 +69,6 @@ def test_sessions_that_are_idle_longest_are_destroyed() -> None:
     assert [s.closed for s in [*first, *second]] == [0] * 7 + [1] * 2 + [0] * 5
 
 
-def test_as_many_are_kept_as_were_at_work_at_once() -> None:
-    pool = NvdecSessionPool()
-    files = [SessionQuota(pool, 7) for _ in range(20)]
-    assert all(file.begin() for file in files)
-    sessions = fakes(*[LANDSCAPE] * 21)
-    for file, session in zip([*files, None], sessions, strict=True):
-        pool.give_back(session)
-        if file is not None:
-            file.end()
-    assert [session.closed for session in sessions] == [1] + [0] * 20
-
-
 def test_closing_destroys_what_is_idle_and_the_pool_serves_on() -> None:
     pool = NvdecSessionPool()
     idle, lent = fakes(LANDSCAPE, LANDSCAPE)

@@ -18,7 +18,7 @@ def effect_and_file(text: str) -> tuple[str, str]:
     files = {at: text[at + 1 :] for at, letter in enumerate(text) if letter == ":"}
     files = {at: file for at, file in files.items() if file and (":" not in file or file.startswith(_PATHS))}
     if not files or (_ARGUMENT.fullmatch(text) and _wrong(text) is None):  # all of it is an effect
-        raise ConfigError(f"--also {text!r}: write EFFECT:FILE, such as mask:mask.mkv or blur:40:soft.mp4")
+        raise ConfigError(f"--also {text or repr(text)}: write EFFECT:FILE, such as mask:mask.mkv or blur:40:soft.mp4")
     for at, file in files.items():  # those with colons come first
         if _wrong(text[:at]) is None:
             return text[:at], file

@@ -213,7 +213,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, default=RESULTS / "scale-sim.json")
     parser.add_argument("--picture", type=Path, default=ROOT / "tools" / "lab" / "scale-limits.png")
     options = parser.parse_args()
-    results = circumstances("benchmarks/scale_sim.py", sys.argv[1:])
+    results = circumstances("lab/experiments/scale_sim.py", sys.argv[1:])
     driver = of_a_driver()
     design = base(driver)
     results["driver_seconds"] = driver

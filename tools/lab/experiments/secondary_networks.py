@@ -109,7 +109,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5, help="measured runs of each pipeline (default: 5)")
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools/lab/results/secondary-networks.json")
     options = parser.parse_args()
-    head = circumstances("benchmarks/secondary_networks.py", sys.argv[1:])
+    head = circumstances("lab/experiments/secondary_networks.py", sys.argv[1:])
     then = pipelines(options.models)["people, faces"]["then"]
     times = (secondary_steps.FRESH, 2 * secondary_steps.FRESH)
     result = {

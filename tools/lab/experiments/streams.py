@@ -159,7 +159,7 @@ def row(count: int, figures: Figures) -> str:
 
 def live(options: argparse.Namespace) -> None:
     """Measures live streams."""
-    results = circumstances("benchmarks/streams.py", sys.argv[1:])
+    results = circumstances("lab/experiments/streams.py", sys.argv[1:])
     results["counts"] = {}
     print(f"| streams | least fps | dropped | p50, ms | p95 | p99 | max | settled: fps | dropped | {IN_TIME} s |")
     print("|---|---|---|---|---|---|---|---|---|---|")
@@ -173,7 +173,7 @@ def live(options: argparse.Namespace) -> None:
 
 def experiments(options: argparse.Namespace) -> None:
     """Measures the grid of trackers, intervals and networks. What is measured stays if the program is stopped."""
-    about = circumstances("benchmarks/streams.py", sys.argv[1:])
+    about = circumstances("lab/experiments/streams.py", sys.argv[1:])
     for figures in stream_experiments.measure(options):
         results = about | figures
         options.output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")

@@ -296,7 +296,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "tools" / "lab" / "results" / "streams-soak.json")
     options = parser.parse_args()
-    results = circumstances("benchmarks/streams_soak.py", sys.argv[1:])
+    results = circumstances("lab/experiments/streams_soak.py", sys.argv[1:])
     with tempfile.TemporaryDirectory() as folder:
         results |= measure(options, Path(folder))
     options.output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")

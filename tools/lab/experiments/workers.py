@@ -202,7 +202,7 @@ def main() -> None:
         compare = 0 if options.unencoded else options.compare
         kinds = commands(options.workers, given, options.cores, ray=options.ray, unencoded=options.unencoded)
         results = measure(clips, kinds, options.repeats, compare, folder)
-    head = circumstances("benchmarks/workers.py", sys.argv[1:])
+    head = circumstances("lab/experiments/workers.py", sys.argv[1:])
     head["versions"] |= version_of_ffmpeg()
     load = {
         "size": options.size,

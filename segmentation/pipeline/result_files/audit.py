@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from fractions import Fraction
 from html import escape
@@ -28,6 +28,7 @@ from segmentation.options.config import Config
 from segmentation.pipeline.report import Report
 from segmentation.system.atomic_file import PendingFile
 from segmentation.tracking.anonymize.doubts import DoubtFinder, DoubtfulSpan
+from segmentation.tracking.anonymize.reviewed import Reviewed
 
 Facts: TypeAlias = dict[str, object]  # as JSON
 SUFFIXES = (".html", ".json")
@@ -56,8 +57,9 @@ class Audit(Sink):
     def __init__(self, seconds: Callable[[int], Fraction], info: VideoInfo, config: Config) -> None:
         """`seconds` returns when the output shows the frame of a pts. Raises `ConfigError` and `OutputError`."""
         self._seconds, self._info, self._config = seconds, info, config
-        self._finder = DoubtFinder()
+        self._finder, self._decided = DoubtFinder(), Reviewed(config, info)
         self._doubts: list[DoubtfulSpan] = []
+        self._reviewed: list[DoubtfulSpan] = []  # about which somebody has decided: they are no longer doubtful
         self._offset: float | None = None  # seconds from times of the output to those of the video, which options name
         self._file = None if config.audit is None else PendingFile(Path(config.audit), overwrite=config.overwrite)
         if self._file is not None:
@@ -79,7 +81,9 @@ class Audit(Sink):
             self._finder.add(float(self._seconds(frame.pts)), found, shot, heads)
 
     def finish(self, end: Fraction | None, *, fragment: bool = False) -> None:
-        self._doubts = self._finder.doubts()
+        for doubt in self._finder.doubts():
+            reviewed = self._finder.is_left(doubt) or self._decided.decides(doubt, self._offset or 0.0)
+            (self._reviewed if reviewed else self._doubts).append(doubt)
 
     def complete(self, report: Report) -> None:
         """Writes the file, with pictures of the output. Raises `OutputError`."""
@@ -89,11 +93,14 @@ class Audit(Sink):
         try:
             if self._file.target.suffix.lower() == ".json":
                 doubtful = [_rounded(doubt) | {"correction": self._correction(doubt)} for doubt in self._doubts]
-                text = json.dumps(about | {"tracks": tracks, "doubtful": doubtful}, indent=1)
+                spans = {"doubtful": doubtful, "reviewed": [*map(_rounded, self._reviewed)]}
+                text = json.dumps(about | {"tracks": tracks} | spans, indent=1)
             else:
-                shown = self._doubts[:_MOST]
-                pictures, lines = self._pictures(Path(report.output), shown), [*map(self._correction, shown)]
-                text = _page(about, tracks, self._doubts, pictures, lines)
+                doubts, reviewed = self._doubts[:_MOST], self._reviewed[:_MOST]
+                pictures = self._pictures(Path(report.output), [*doubts, *reviewed])
+                lines = [f"<code>{self._correction(doubt)}</code>" for doubt in doubts]
+                shown = _figures(doubts, pictures, lines), _figures(reviewed, pictures, repeat("reviewed"))
+                text = _page(about, tracks, len(self._doubts), *shown)
             with self._file as file:
                 file.create()
                 file.write(text.encode())
@@ -131,7 +138,7 @@ class Audit(Sink):
         ]
 
     def _correction(self, doubt: DoubtfulSpan) -> str:
-        """Returns the line for `--review` that settles a doubt, where it is one."""
+        """Returns the line for `--review` that settles a doubt, see `Reviewed`."""
         if doubt.kind == "weak":
             return f"leave id:{doubt.id}"
         before, behind = _UNSURE[doubt.kind]
@@ -140,7 +147,7 @@ class Audit(Sink):
         left, top, right, bottom = (min(1.0, max(0.0, side)) * 100 for side in doubt.box)
         return f"cover {left:.1f}%,{top:.1f}%,{right - left:.1f}%,{bottom - top:.1f}%@{begin:.2f}-{end:.2f}"
 
-    def _pictures(self, video: Path, doubts: Sequence[DoubtfulSpan]) -> list[str]:
+    def _pictures(self, video: Path, doubts: Sequence[DoubtfulSpan]) -> dict[DoubtfulSpan, str]:
         """Returns a small JPEG for each span, as text for a page: of the output, with a frame where to look."""
         made = dict.fromkeys(doubts, "")
         with av.open(str(video)) as container:
@@ -149,7 +156,7 @@ class Audit(Sink):
                 container.seek(int(doubt.look * av.time_base))
                 if (shown := _shown_at(container.decode(stream), doubt.look)) is not None:
                     made[doubt] = self._small(np.asarray(shown.to_ndarray(format="bgr24"), np.uint8), doubt)
-        return list(made.values())
+        return made
 
     def _small(self, picture: NDArray[np.uint8], doubt: DoubtfulSpan) -> str:
         upright = self._info.orientation.upright(picture)
@@ -190,31 +197,30 @@ def _rounded(doubt: DoubtfulSpan) -> Facts:
     return {name: round(value, 3) if isinstance(value, float) else value for name, value in values.items()}
 
 
-def _page(
-    about: Facts,
-    tracks: Sequence[Facts],
-    doubts: Sequence[DoubtfulSpan],
-    pictures: Sequence[str],
-    corrections: Sequence[str],
-) -> str:
-    """Returns the report as a page that needs no other file."""
-    spans = "".join(
-        f'<figure><img src="data:image/jpeg;base64,{picture}" alt=""><figcaption><b>{_clock(doubt.look)}</b> '
-        f"{doubt.kind}: {_named(doubt)} {_MEANING[doubt.kind]}<br><code>{correction}</code></figcaption></figure>"
-        for doubt, picture, correction in zip(doubts, pictures, corrections, strict=False)
+def _figures(doubts: Sequence[DoubtfulSpan], pictures: Mapping[DoubtfulSpan, str], answers: Iterable[str]) -> str:
+    """Returns spans as HTML, each with its picture and its answer below."""
+    return "".join(
+        f'<figure><img src="data:image/jpeg;base64,{pictures[doubt]}" alt=""><figcaption><b>{_clock(doubt.look)}</b> '
+        f"{doubt.kind}: {_named(doubt)} {_MEANING[doubt.kind]}<br>{answer}</figcaption></figure>"
+        for doubt, answer in zip(doubts, answers, strict=False)
     )
-    rest = len(doubts) - len(pictures)
+
+
+def _page(about: Facts, tracks: Sequence[Facts], doubts: int, spans: str, reviewed: str) -> str:
+    """Returns the report as a page that needs no other file. `spans` and `reviewed` are HTML, `doubts` is a number."""
+    rest = doubts - _MOST
+    answered = reviewed and f"<h2>Reviewed</h2>\n<p>Doubtful without --review, --region and the like.</p>\n{reviewed}"
     more = f"<p>{rest} more spans are less doubtful; --audit FILE.json lists all.</p>" if rest > 0 else ""
     rows = "".join("<tr>" + "".join(f"<td>{escape(str(value))}" for value in one.values()) for one in tracks)
     return f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>What was covered</title>
 <style>body{{font:15px sans-serif;margin:2em}}
 figure{{display:inline-block;margin:.5em;width:{_SIDE}px;vertical-align:top}}
 td,th{{padding:.1em .8em;text-align:right}}pre{{white-space:pre-wrap}}</style>
-<h1>{counted(len(doubts), "doubtful span")}, {counted(len(tracks), "track")}</h1>
+<h1>{counted(doubts, "doubtful span")}, {counted(len(tracks), "track")}</h1>
 <p>The pictures are of the output. Look at the place in the frame: is somebody to be recognized there?
 If so, write the line below the picture into a text, and run again with --review and its name. A place is
 <code>X,Y,WIDTH,HEIGHT@FROM-TO</code>, and <code>leave id:N</code> covers number N no more.</p>
-{spans}{more}<h2>Tracks</h2>
+{spans}{more}{answered}<h2>Tracks</h2>
 <p>Supposed: frames of it in which nothing was found, and the place is covered all the same. Left: frames in which it is
 not covered, since somebody asked for that. Best score: how sure the network was at best, from 0 to 1.</p>
 <table><tr><th>number<th>label<th>from, s<th>to, s<th>frames<th>supposed<th>left<th>best score{rows}

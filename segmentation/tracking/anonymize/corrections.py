@@ -55,3 +55,7 @@ class Corrections:
         if False in lines or any(time in left.when and left.holds(one.box) for left in self._left):
             return False
         return (self._all or one.id in self._only) and one.id not in self._excepted
+
+    def leaves(self, box: Box, begin: float, end: float) -> bool:
+        """Returns whether a line leaves what is in a box from one time to another, in seconds likewise."""
+        return any(begin in left.when and end in left.when and left.holds(box) for left in self._left)

@@ -102,6 +102,12 @@ class DoubtFinder:
                 found.append(_doubt("bare", 0, track.sights, middle, _by_size(middle.one)))
         return sorted(found, key=lambda one: (-one.doubt, one.begin))
 
+    def is_left(self, doubt: DoubtfulSpan) -> bool:
+        """Returns whether all of a span's track is left uncovered, as somebody has asked."""
+        sights = self.tracks[doubt.id].sights if doubt.id else []
+        within = [sight.one.kept for sight in sights if doubt.begin <= sight.time <= doubt.end]
+        return bool(within) and not any(within)
+
     def _of(self, id: int, track: TrackLog) -> Iterator[DoubtfulSpan]:
         seen = [sight for sight in track.sights if sight.found]
         if not seen or not any(sight.one.kept for sight in track.sights):

@@ -42,6 +42,25 @@ def test_a_face_that_ends_with_the_stretch_is_doubtful_where_it_is_lost(tmp_path
     assert all(track["supposed"] < track["frames"] for track in about["tracks"])
 
 
+def test_spans_that_a_review_decides_are_no_longer_doubtful(tmp_path: Path) -> None:
+    """The report's own lines settle all of it, and one of them alone settles its own span."""
+    source, target, listed = lost_in_the_middle(tmp_path / "in.mp4"), tmp_path / "out.mp4", tmp_path / "check.json"
+    review, options = tmp_path / "review.txt", ("-y", "--anonymize", "faces", "--audit", listed)
+    assert cli(source, "-o", target, *options).returncode == 0
+    spans = json.loads(listed.read_text())["doubtful"]
+    for count in (1, len(spans)):
+        review.write_text("\n".join(one["correction"] for one in spans[:count]))
+        done = cli(source, "-o", target, *options, "--review", review, "--strict")
+        assert done.returncode == (0 if count == len(spans) else 4), done.stderr
+        about = json.loads(listed.read_text())
+        kinds = [[one["kind"] for one in about[part]] for part in ("reviewed", "doubtful")]
+        assert kinds == [[one["kind"] for one in part] for part in (spans[:count], spans[count:])]
+    page = tmp_path / "check.html"
+    assert cli(source, "-o", target, *options[:-1], page, "--review", review).returncode == 0
+    text = page.read_text()
+    assert "<h1>0 doubtful spans" in text and text.count("<br>reviewed<") == len(spans) == text.count("base64,")
+
+
 def lost_in_the_middle(path: Path) -> Path:
     """At 5 frames a second: the sample's first frames, small, two seconds with gray over the face, and they again."""
     import av

@@ -24,7 +24,7 @@ from segmentation.live import decoding as live_decoding
 from segmentation.live.reader import probe_any
 from segmentation.system.access import Access
 
-ACCESS: dict[str, Any] = {"stall": 0.6, "reconnect": (0.1, 0.2), "max_delay": 60.0}
+ACCESS: dict[str, Any] = {"stall": 60.0, "reconnect": (0.1, 0.2), "max_delay": 60.0}
 GO_ON = threading.Event()
 
 
@@ -78,7 +78,7 @@ def test_the_change_is_at_a_keyframe_and_all_frames_come_once(camera: RtspServer
         source.hand_over()
         source.read(lambda: sum(source.handed_over) > 40)
         assert source.changes == [False, True] and source.numbers == _sent(camera, source)
-        assert (source.numbers[source.handed_over.index(True)] - source.numbers[0]) % camera.fps == 0
+        assert source.handed_over.index(True) % camera.fps == 0  # frames, of which a slow machine's camera skips numbers
         assert len(source.decoder.begun) == 1 and not source.frames.dropped
     deadline = time.monotonic() + 240
     while source.decoder.ended != 1:  # by the thread that reads, at its next packet
@@ -87,6 +87,11 @@ def test_the_change_is_at_a_keyframe_and_all_frames_come_once(camera: RtspServer
 
 
 def _sent(camera: RtspServer, source: Reading) -> list[int]:
+    """Returns the numbers that have come by now, as the camera has noted them, which it does once a frame is sent."""
+    deadline = time.monotonic() + 240
+    while source.numbers[-1] not in camera.sent:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     return [number for number in camera.sent if source.numbers[0] <= number <= source.numbers[-1]]
 
 
@@ -164,8 +169,8 @@ def test_after_damage_the_pipelines_decoder_begins_anew_at_a_keyframe(
 
 
 def test_a_decoder_that_is_slow_to_begin_is_no_silence_of_the_source(camera: RtspServer) -> None:
-    with reading(camera.url()) as source:
-        source.decoder.slow = 2 * ACCESS["stall"]
+    with reading(camera.url(), stall=0.6) as source:
+        source.decoder.slow = 1.2
         source.hand_over()
         source.read(lambda: sum(source.handed_over) > 2 * camera.fps)
         assert source.frames.reconnects == 0 and len(source.decoder.begun) == 1

@@ -118,12 +118,15 @@ def test_opencv_without_memory_is_one_line() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user, whom the limit binds")
-@pytest.mark.parametrize("threads", [2, 10])
-def test_few_threads_are_one_line(tmp_path: Path, threads: int) -> None:
-    """Libraries start some when they are loaded, decoders when the first packet comes."""
+@pytest.mark.parametrize("threads, options", [(2, []), (10, []), (20, ["--codec", "av1"])])
+def test_few_threads_are_one_line(tmp_path: Path, threads: int, options: list[str]) -> None:
+    """Libraries start some when they are loaded, decoders when the first packet comes, and encoders at the first frame.
+
+    SVT-AV1 would print a line of its own.
+    """
     tmp_path.chmod(0o777)
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_NPROC, ({threads}, {threads}))"
-    arguments = [str(SAMPLE), "-o", str(tmp_path / "a.mp4"), "--max-frames", "3"]
+    arguments = [str(SAMPLE), "-o", str(tmp_path / "a.mp4"), "--max-frames", "3", *options]
     command = [*_another_user(), *after(limit), "-m", "segmentation", *arguments]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT)

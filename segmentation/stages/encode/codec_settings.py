@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from segmentation.options.config import Config
 
 
-os.environ.setdefault("SVT_LOG", "0")  # SVT-AV1 prints to stderr by default, although its errors are raised as well
+os.environ.setdefault("SVT_LOG", "-1")  # SVT-AV1 would print to stderr, at 0 still where it lacks memory or threads
 
 _COPYING = ("libx264", "libx265")
 _LIVE_GOP = 2  # seconds between the keyframes of a live source

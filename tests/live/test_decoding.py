@@ -78,7 +78,8 @@ def test_the_change_is_at_a_keyframe_and_all_frames_come_once(camera: RtspServer
         source.hand_over()
         source.read(lambda: sum(source.handed_over) > 40)
         assert source.changes == [False, True] and source.numbers == _sent(camera, source)
-        assert source.handed_over.index(True) % camera.fps == 0  # frames, of which a slow machine's camera skips numbers
+        # Frames, not their numbers, of which the camera of a slow machine skips some.
+        assert source.handed_over.index(True) % camera.fps == 0
         assert len(source.decoder.begun) == 1 and not source.frames.dropped
     deadline = time.monotonic() + 240
     while source.decoder.ended != 1:  # by the thread that reads, at its next packet

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.frames import MaskedBatch, Transfer, VideoInfo
-from segmentation.frames.instances import MOST, Box, BoxMap, FrameInstances, Instance
+from segmentation.frames.instances import MOST, Box, BoxMap, FrameInstances, Instance, box_pixels
 from segmentation.options.anonymize import BODIES
 from segmentation.options.config import SURE_COVER, Config
 from segmentation.tracking.anonymize.cover import CoverMasks, cover_alone
@@ -79,9 +79,19 @@ class BareHeads:
         self._transfer.enter()
         for batch in batches:
             masks = batch.further[self._number].host_masks(self._transfer)
-            covers = [[one.box for one in frame.instances] for frame in batch.instances]
-            bare = tuple(tuple(heads_in(mask, boxes)) for mask, boxes in zip(masks, covers, strict=True))
+            bare = tuple(
+                tuple(head for head in heads_in(mask, [one.box for one in frame.instances]) if not _hides(frame, head))
+                for mask, frame in zip(masks, batch.instances, strict=True)
+            )
             yield replace(batch, bare=bare)
+
+
+def _hides(frame: FrameInstances, head: Box) -> bool:
+    """Returns whether most of a head is covered, as of a near face, for which the box of its head is too small."""
+    shape = frame.first_map.shape
+    numbers = frame.first_map[box_pixels(np.array(head) * (shape[::-1] * 2), shape)]
+    covered = np.array([False, *(one.kept for one in frame.instances)])[numbers]
+    return 2 * int(covered.sum()) > covered.size
 
 
 def with_people(batch: MaskedBatch, people: MaskedBatch, transfer: Transfer) -> MaskedBatch:

@@ -1,6 +1,7 @@
 """Heads in masks of people: where they are, how large, and whose."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -100,6 +101,23 @@ def test_heads_that_nothing_covers_are_doubtful() -> None:
     face = Instance(label="face", score=0.9, box=(93 / 336, 35 / 192, 107 / 336, 52 / 192))
     (noted,) = BareHeads(config, HostTransfer())(iter([batch(masks, [face])]))
     assert noted.bare == ((),) * 10
+
+
+@pytest.mark.parametrize(("covered", "kept", "bare"), [(0.3, True, 0), (0.3, False, 1), (0.1, True, 1)])
+def test_a_head_that_the_cover_of_a_near_face_hides_is_not_bare(covered: float, kept: bool, bare: int) -> None:
+    """Of somebody who is seen down to the neck, the box of the head is too high and small for the face."""
+    mask = np.zeros((1, 192, 336), np.float32)
+    cv2.ellipse(mask[0], (168, 120), (70, 115), 0, 0, 360, 1, -1)
+    face = Instance(label="face", score=0.9, box=(0.3, 0.4, 0.7, 0.99), kept=kept)
+    (head,) = heads_in(mask[0], [face.box])
+    there = batch(mask, [face])
+    (found,) = there.instances
+    cover = np.zeros((90, 160), np.uint8)
+    cover[round(head[1] * 90) : round((head[1] + covered) * 90)] = 1
+    (noted,) = BareHeads(Config(anonymize="faces", audit="a.json"), HostTransfer())(
+        iter([replace(there, instances=(replace(found, first_map=cover),))])
+    )
+    assert noted.bare and len(noted.bare[0]) == bare
 
 
 def test_people_are_covered_beside_boxes() -> None:

@@ -5,7 +5,11 @@ from pathlib import Path
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")  # one picture a file
 PICTURE_SUFFIXES = frozenset(
-    (*PICTURES, *".jpe .jfif .bmp .tif .tiff .avif .heic .heif .pbm .pgm .ppm .jp2".split())
+    (
+        *PICTURES,
+        *".jpe .jfif .bmp .tif .tiff .avif .heic .heif .pbm .pgm .ppm .pnm .pam .jp2 .j2k".split(),
+        *".tga .dds .sgi .pcx .xbm .xwd .qoi .dpx".split(),
+    )
 )  # read
 NUMBER = re.compile(r"%(0\d+)?d")  # in the names of numbered pictures, as FFmpeg has it
 

@@ -3,9 +3,11 @@
 import json
 import re
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import photos
 import pytest
@@ -151,6 +153,23 @@ def test_a_picture_without_a_suffix_becomes_a_picture(segmenter: Segmenter, tmp_
     for name, data in (("video", SAMPLE.read_bytes()), ("broken", b"nothing")):
         (tmp_path / name).write_bytes(data)
         assert default_output(str(tmp_path / name)) == tmp_path / f"{name}.segmented.mp4"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "codec", "form"),
+    [("tga", "targa", "bgr24"), ("pcx", "pcx", "rgb24"), ("sgi", "sgi", "rgb24"), ("dpx", "dpx", "rgb24")],
+)
+def test_a_picture_of_a_rare_kind_becomes_a_png(
+    segmenter: Segmenter, tmp_path: Path, suffix: str, codec: str, form: str
+) -> None:
+    rgb = photos.photo(64, 48)
+    encoder: Any = av.CodecContext.create(codec, "w")
+    encoder.width, encoder.height, encoder.pix_fmt, encoder.time_base = 64, 48, form, Fraction(1, 25)
+    frame = av.VideoFrame.from_ndarray(rgb, "rgb24").reformat(format=form)
+    data = b"".join(map(bytes, [*encoder.encode(frame), *encoder.encode(None)]))
+    (tmp_path / f"in.{suffix}").write_bytes(data)
+    done = segmenter.run(tmp_path / f"in.{suffix}", effect="mask", invert=True)
+    assert done.output == str(tmp_path / "in.segmented.png") and photos.read(done.output).shape == rgb.shape
 
 
 def test_a_folder_of_pictures_and_a_video(tmp_path: Path) -> None:

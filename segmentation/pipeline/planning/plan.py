@@ -324,7 +324,8 @@ def _pixel_format(outputs: Sequence[OutputPlan], info: VideoInfo) -> str:
     if pix_fmt != _plain(info.pix_fmt):
         layout = VideoFormat(info.pix_fmt, 8, 8)
         alpha = any(part.is_alpha for part in layout.components)
-        without = f", {'transparent parts are white' if layout.is_rgb else 'without its alpha'}" if alpha else ""
+        lost = "transparent parts, if any, are white" if layout.is_rgb else "without its alpha"
+        without = f", {lost}" if alpha else ""
         log.warning("%s: %s is converted to %s%s%s", info.path, info.pix_fmt, pix_fmt, without, few)
     elif few:
         log.warning("%s: %s is kept%s", info.path, info.pix_fmt, few)

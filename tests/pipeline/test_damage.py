@@ -216,6 +216,16 @@ def test_decoder_errors_in_the_middle_cost_their_frames_only(tmp_path: Path) -> 
         assert times(tmp_path / f"{name}.mp4") == [Fraction(n, 25) for n in range(25) if not 10 <= n < 13]
 
 
+@pytest.mark.parametrize("b_frames", [0, 2])
+def test_a_cut_off_avi_counts_all_that_is_missing(b_frames: int, tmp_path: Path) -> None:
+    """FFmpeg takes as much off the length as is missing of the bytes, and here the later frames are the smaller ones."""
+    options = {"bf": str(b_frames), "g": "200"}
+    whole = Synthetic(codec="mpeg4", pts=range(100), options=options).write(tmp_path / "whole.avi").read_bytes()
+    (tmp_path / "in.avi").write_bytes(whole[: len(whole) // 2])
+    done = report(cli("--json", tmp_path / "in.avi", "-o", tmp_path / "out.mp4"), complete=False)
+    assert 97 <= done["frames"] + done["damaged"] <= 100 and done["damaged"] > 20
+
+
 def spoil(whole: Path, target: Path, numbers: range) -> None:
     """A copy in which some packets hold nothing that can be decoded."""
     with av.open(str(whole)) as a, av.open(str(target), "w") as b:

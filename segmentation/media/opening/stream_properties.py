@@ -81,7 +81,9 @@ def stream_length(stream: VideoStream, time_base: Fraction) -> Fraction | None:
     if stream.container.format.name == "asf":  # each stream of a WMV claims the length of the longest
         return None
     if stream.duration:
-        return stream.duration * time_base
+        # FFmpeg shortens that of an AVI which is cut off by the bytes that are missing. A frame lasts one tick there.
+        ticks = max(stream.duration, stream.frames) if stream.container.format.name == "avi" else stream.duration
+        return ticks * time_base
     clock = re.fullmatch(r"(\d+):(\d\d):(\d\d(?:\.\d+)?)", stream.metadata.get("DURATION", ""))
     return None if clock is None else int(clock[1]) * 3600 + int(clock[2]) * 60 + Fraction(clock[3])
 

@@ -218,7 +218,7 @@ def test_decoder_errors_in_the_middle_cost_their_frames_only(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("b_frames", [0, 2])
 def test_a_cut_off_avi_counts_all_that_is_missing(b_frames: int, tmp_path: Path) -> None:
-    """FFmpeg takes as much off the length as is missing of the bytes, and here the later frames are the smaller ones."""
+    """FFmpeg shortens the length by the share of the bytes that is missing."""
     options = {"bf": str(b_frames), "g": "200"}
     whole = Synthetic(codec="mpeg4", pts=range(100), options=options).write(tmp_path / "whole.avi").read_bytes()
     (tmp_path / "in.avi").write_bytes(whole[: len(whole) // 2])

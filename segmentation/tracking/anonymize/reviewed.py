@@ -29,10 +29,10 @@ class Reviewed:
 
         `offset` is in seconds, from times of the output to those of the video.
         """
-        begin, end = doubt.begin + offset, doubt.end + offset
+        begin, end = doubt.begin + offset + _ROUNDED, doubt.end + offset - _ROUNDED
         if doubt.kind == "bare" and self._corrections.leaves(doubt.box, begin, end):
             return True
-        there = [one for one in self._regions if one.begin <= begin + _ROUNDED and end - _ROUNDED <= one.end]
+        there = [one for one in self._regions if one.begin <= begin and end <= one.end]
         if not there:
             return False
         width, height = (max(1, round(side * _SIDE / max(self._size))) for side in self._size)

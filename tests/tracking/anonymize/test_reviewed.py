@@ -45,6 +45,7 @@ def test_a_head_without_a_cover_may_be_left(tmp_path: Path) -> None:
     (tmp_path / "review.txt").write_text("leave 40%,40%,10%,20%@0:01-0:03")
     reviewed = Reviewed(Config(anonymize="heads", review=tmp_path / "review.txt"), video_info())
     assert reviewed.decides(replace(GAP, kind="bare", id=0), 0.0)
+    assert reviewed.decides(replace(GAP, kind="bare", id=0, end=3.003), 0.0), "as the report rounds"
     assert not reviewed.decides(replace(GAP, kind="bare", id=0, end=3.5), 0.0)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import av
 import av.error
 from av.container import InputContainer
-from av.stream import Disposition
+from av.stream import Disposition, Stream
 from av.video.stream import VideoStream
 
 from segmentation.errors import InputError, one_line
@@ -41,6 +41,7 @@ _MP4 = b"ftyp"  # follows the length of the first box of an MP4 or MOV
 _NO_ANALYSIS = {"skip_frame": "all"}
 # Of an MP4 with an index FFmpeg would read up to 5 MB of packets, and ask PyAV at each of them whether time is over.
 _BRIEF = {"probesize": "32"}  # bytes
+_DESCRIBED = {"h264", "hevc", "av1"}  # codecs of which extradata and the first picture tell what packets would
 # FLV and MPEG-PS announce no streams, so FFmpeg looks for those that begin later, by itself for some 5 s. It keeps the
 # packets up to there, so that bytes are the limit.
 _UNANNOUNCED = (b"FLV", b"\x00\x00\x01\xba")
@@ -111,7 +112,7 @@ def open_input(
         container: InputContainer = av.open(
             name, "r", timeout=limits, options=analysis, container_options=options, io_open=opener, **OPEN_OPTIONS
         )
-        if brief and mp4 and not all(stream.frames for stream in container.streams):  # packets tell more of fragments
+        if brief and mp4 and not all(map(_is_described, container.streams)):
             container.close()
             return open_input(source, access, limits)
         if files is not None:
@@ -124,6 +125,14 @@ def open_input(
         kind = _kind(files.beginning if url and files is not None else beginning)
         names_others = kind is not None and kind not in allowed
         raise _fault(path, exc, names_others=names_others, allowable=kind in possible) from exc
+
+
+def _is_described(stream: Stream) -> bool:
+    """Returns whether an MP4's header describes a stream: packets tell more of fragments, and of older codecs."""
+    if not stream.frames or not isinstance(stream, VideoStream):
+        return bool(stream.frames)
+    context = stream.codec_context
+    return context is not None and context.name in _DESCRIBED and bool(context.extradata)
 
 
 def _fault(path: str, exc: Exception, *, names_others: bool, allowable: bool) -> InputError:

@@ -61,10 +61,11 @@ class _ReadWatch:
 
     def begin(self, limit: _Limit, seconds: float) -> None:
         with self._lock:
-            self._limits[id(limit)] = limit, seconds
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="segmentation-read-limits", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._work, name="segmentation-read-limits", daemon=True)
+                thread.start()  # may fail, and then nothing is kept of a container that goes
+                self._thread = thread
+            self._limits[id(limit)] = limit, seconds
 
     def end(self, limit: _Limit) -> None:
         with self._lock:

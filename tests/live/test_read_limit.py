@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from io import BytesIO
 
 import av
 import av.error
@@ -67,3 +68,21 @@ def test_silence_ends_a_read(known: bool, reporting: bool, camera: RtspServer, m
 
 def test_a_limit_is_found_in_this_pyav() -> None:
     assert read_limit._place() is not None
+
+
+def test_a_lack_of_threads_leaves_nothing_of_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else no later read would end, and the memory of a container that is gone would be written."""
+    watch = read_limit._ReadWatch()
+    monkeypatch.setattr(read_limit, "_watch", watch)
+
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with av.open(BytesIO(bytes(64)), "r", format="u8", timeout=read_limit.limits(1.0)) as container:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", fail)
+            with pytest.raises(RuntimeError), read_limit.read_limit(container, 1.0):
+                pass
+        assert not watch._limits
+        with read_limit.read_limit(container, 1.0):
+            assert watch._thread is not None and watch._thread.is_alive()

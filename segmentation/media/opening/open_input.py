@@ -128,7 +128,7 @@ def open_input(
 
 
 def _is_described(stream: Stream) -> bool:
-    """Returns whether an MP4's header has all about a stream. Of fragments and older codecs, packets have more."""
+    """Returns whether an MP4's header describes a stream. Packets add to that of fragments, and of older codecs."""
     if not stream.frames or not isinstance(stream, VideoStream):
         return bool(stream.frames)
     context = stream.codec_context

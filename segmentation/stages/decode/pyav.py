@@ -87,7 +87,8 @@ class PyAVDecoder(Decoder):
     def _frames(self) -> Iterator[Frame]:
         """Yields the frames of the wanted stretch."""
         timeline = self._timeline
-        for decoded, pts in self._sought(timeline.first):
+        # A pipe is opened once alone: it keeps its beginning no longer than until then, and no seek leads on in it.
+        for decoded, pts in self._sought(None if self.info.source.is_read_once else timeline.first):
             pts = timeline.place(pts)
             if timeline.over(pts):
                 return

@@ -49,6 +49,7 @@ from segmentation.system.access import Access, check_size
 log = logging.getLogger(__name__)
 
 _TIMED = ("video", "audio")  # streams by whose first packets an input begins
+_LONGER_SOUND = Fraction(1, 5)  # seconds by which the longest stream of a whole file may outlast the video
 _MOST_HELD = 4096  # packets, while one of each such stream is waited for
 
 ALPHA = "alpha"  # in `VideoInfo.left_out`
@@ -219,10 +220,10 @@ def _left_out(facts: StreamFacts, stream: VideoStream, path: str) -> tuple[str, 
 
 
 def _stated_length(source: Source, container: InputContainer, stream: VideoStream) -> Fraction | None:
-    """Returns the video's length in seconds by the container; that of all streams where the video's end is missing."""
+    """Returns the video's length in seconds by the container, at least where the video's end is missing."""
     length = stream_length(stream, stream.time_base or Fraction(1, 1000))
     if length is None and container.duration and is_cut_off(source, container.format.name):
-        return Fraction(container.duration, 1_000_000)
+        return max(Fraction(0), Fraction(container.duration, 1_000_000) - _LONGER_SOUND) or None
     return length
 
 

@@ -14,6 +14,7 @@ from av.video.stream import VideoStream
 from make_variants import VARIANTS
 from variants import made
 
+from segmentation.errors import InputError
 from segmentation.media.opening import probe as module
 from segmentation.media.opening.open_input import open_input
 from segmentation.media.opening.probe import probe
@@ -32,14 +33,21 @@ SHOWN = (
 OTHERS = [variant.name for variant in VARIANTS if variant.name not in SHOWN and "index-last" not in variant.name]
 
 
+def described(path: Path) -> dict[str, object]:
+    """Returns the fields of a description, or why there is none."""
+    try:
+        info = probe(str(path))
+    except InputError as exc:
+        return {"error": str(exc)}
+    return {field.name: getattr(info, field.name) for field in fields(info)}
+
+
 def check(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    brief = probe(str(path))
+    brief = described(path)
     monkeypatch.setattr(module, "open_input", lambda source, access, *, brief: open_input(source, access))
     monkeypatch.setattr(module, "without_pixels", lambda codec, packet: b"")
     monkeypatch.setattr(module, "samples_in", lambda video: None)
-    whole = probe(str(path))
-    for field in fields(brief):
-        assert getattr(brief, field.name) == getattr(whole, field.name), field.name
+    assert brief == described(path)
 
 
 @pytest.mark.parametrize("name", SHOWN)

@@ -104,7 +104,7 @@ def test_cut_off_matroska(share: float, matroska: bytes, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("suffix", [".mkv", ".flv"])
 def test_cut_off_where_the_container_alone_states_a_length(suffix: str, people: Path, tmp_path: Path) -> None:
-    """As other programs write Matroska, and all write FLV. As sound may be longer, a fifth of a second is not counted."""
+    """As other programs write Matroska, and all FLV. Sound may be longer: a fifth of a second is not counted."""
     path = tmp_path / f"in{suffix}"
     data = remuxed(people, path, {}).replace(b"DURATION", b"NONE....")
     path.write_bytes(data)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from segmentation.flow.threads import GpuTurn
 from segmentation.frames import Array, FrameBatch, MaskedBatch, Memory, Transfer
 from segmentation.frames.instances import FrameInstances
 from segmentation.frames.sinks import UNREAD, UNSAVED, FinishedBatch
@@ -48,7 +49,9 @@ class CompositeStep:
         Raises `ConfigError` for a region outside of the picture.
         """
         config = opened.config
-        self._turn, self._clock, self._gpu, self._config = resources.composites_turn, opened.clock, opened.gpu, config
+        # Masks and results have buffers of their run alone, whose threads share them.
+        self._turn = resources.composites_turn if config.video else GpuTurn()
+        self._clock, self._gpu, self._config = opened.clock, opened.gpu, config
         self._outputs, self._compositor, self._masks, self._transfer = outputs, compositor, masks, transfer
         self._monitor, self._pix_fmt = monitor, opened.plan.pix_fmt
         self._lines = config.results is not None and config.results_format == "lines"  # others read instances alone

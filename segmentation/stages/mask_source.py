@@ -77,9 +77,10 @@ class NetworkMasks(MaskSource):
     kept_memory: Memory  # where the stages behind want the frames: the copy that is there already is passed on
     transfer: Transfer
     clock: StageClock
-    turn: GpuTurn
+    turn: GpuTurn  # of all runs
     further: Sequence[NetworkMasks] = ()  # other networks that see the same frames, unsmoothed
     _counting: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _own_turn: GpuTurn = field(default_factory=GpuTurn, init=False)  # of the run's threads: they share its buffers
 
     @property
     def memory(self) -> Memory:  # type: ignore[override]
@@ -126,8 +127,7 @@ class NetworkMasks(MaskSource):
         self.transfer.enter()
         kept, tensor = self.prepared(batch)
         masks, class_map, instances = self.inference(batch, tensor, len(batch))
-        with self.turn.of(self.infer):
-            history = None if self.smoothing is None else self.smoothing.keep(tensor, masks, len(batch))
+        history = None if self.smoothing is None else self.smoothing.keep(tensor, masks, len(batch))
         further = tuple(one._find(batch)[0] for one in self.further)
         found = MaskedBatch(frames=kept, masks=masks, class_map=class_map, instances=instances, further=further)
         return found, history
@@ -144,7 +144,7 @@ class NetworkMasks(MaskSource):
     def prepared(self, batch: FrameBatch) -> tuple[FrameBatch, Array]:
         """Returns the batch where the stages behind take it, and the network's input, until the next call."""
         frames = self.transfer.frames(batch, self.preprocess.memory)
-        with self.turn.of(self.infer), self.turn.of(self.preprocess):
+        with self._own_turn.of(self.preprocess):
             made = self.clock.stage("preprocess", batch, self.preprocess, frames)
             tensor = self.transfer.rows(made, self.infer.memory, len(batch))
         return (batch if batch.memory == self.kept_memory else frames), tensor

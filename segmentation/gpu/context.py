@@ -139,10 +139,11 @@ class Gpu:
         with capture_unsafe():
             return torch.empty(shape, dtype=dtype, pin_memory=True)
 
-    def download(self, *tensors: torch.Tensor, wait: bool = True) -> list[NDArray[Any]]:
+    def download(self, *tensors: torch.Tensor, rows: int | None = None, wait: bool = True) -> list[NDArray[Any]]:
         """Returns tensors on the host. Waits for what was queued before the copies, not for what others queue behind.
 
-        Without `wait` the copies are queued. The arrays are those of a `PinnedPool`.
+        Without `wait` the copies are queued. The arrays are those of a `PinnedPool`. `rows` is how many of each tensor
+        are wanted, by default all: a slice of a tensor would give up the GIL.
         """
         pool = self.pinned_pool()
         arrays = []
@@ -150,8 +151,9 @@ class Gpu:
             if not tensor.is_contiguous():
                 with torch.cuda.stream(self.stream):
                     tensor = tensor.contiguous()
-            (array,) = pool.arrays([tuple(tensor.shape)], _numpy_dtype(tensor.dtype))
-            self.copy_bytes(array.ctypes.data, tensor.data_ptr(), tensor.nbytes)
+            shape = tuple(tensor.shape) if rows is None else (min(rows, len(tensor)), *tensor.shape[1:])
+            (array,) = pool.arrays([shape], _numpy_dtype(tensor.dtype))
+            self.copy_bytes(array.ctypes.data, tensor.data_ptr(), array.nbytes)
             arrays.append(array)
         if wait:
             self.record_event().synchronize()

@@ -50,7 +50,7 @@ class GpuTransfer(Transfer):
     def rows(self, array: Array, memory: Memory, count: int, *, wait: bool = True) -> Array:
         """Returns the first `count` rows of an array in that memory; of an array on the GPU all rows."""
         if isinstance(array, torch.Tensor):
-            return array if memory == "cuda" else self._gpu.download(array[:count], wait=wait)[0]
+            return array if memory == "cuda" else self._gpu.download(array, rows=count, wait=wait)[0]
         return array[:count] if memory == "host" else self._upload_rows(array)
 
     def on_host(self, array: Array, *more: Array | None) -> tuple[HostArray, list[HostArray | None]]:

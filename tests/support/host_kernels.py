@@ -165,8 +165,8 @@ class HostGpu:
     def constant(self, array: Any) -> torch.Tensor:
         return torch.from_numpy(array.copy())
 
-    def download(self, *tensors: torch.Tensor, wait: bool = True) -> list[Any]:
-        return [tensor.clone().numpy() for tensor in tensors]
+    def download(self, *tensors: torch.Tensor, rows: int | None = None, wait: bool = True) -> list[Any]:
+        return [tensor[:rows].clone().numpy() for tensor in tensors]
 
     def pinned_pool(self) -> PinnedPool:
         return PinnedPool(self)  # type: ignore[arg-type]

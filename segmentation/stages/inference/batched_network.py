@@ -56,27 +56,30 @@ class BatchedNetwork(SharedNetwork):
         first = requests[0].tensor
         if len(requests) == 1 and len(first) == self._gather.size:
             return first
-        with torch.cuda.stream(self._gpu.stream):
-            if self._batch is None:
-                shape = (self._gather.size, *first.shape[1:])
+        if self._batch is None:
+            shape = (self._gather.size, *first.shape[1:])
+            with torch.cuda.stream(self._gpu.stream):
                 self._batch = torch.zeros(shape, dtype=first.dtype, device=first.device)
-            place = 0
-            for request in requests:
-                self._gpu.copy(self._batch[place : place + request.count], request.tensor[: request.count])
-                place += request.count
+        place, row = self._batch.data_ptr(), self._batch.nbytes // self._gather.size
+        for request in requests:  # a slice of a tensor would give up the GIL
+            assert request.tensor.dtype is self._batch.dtype
+            self._gpu.copy_bytes(place, request.tensor.data_ptr(), request.count * row)
+            place += request.count * row
         return self._batch
 
     def _shares(self, requests: list[_Frames], found: InferenceResult) -> list[InferenceResult]:
         """Returns the rows of each request."""
         assert isinstance(found.masks, torch.Tensor)
+        counts = [request.count for request in requests]
+        counts.append(len(found.masks) - sum(counts))  # rows that hold no frame
         with torch.cuda.stream(self._gpu.stream):
-            masks = found.masks.clone()  # the next call overwrites them
-            shares, place = [], 0
-            for request in requests:
-                rows = slice(place, place + request.count)
-                classes = None if found.class_map is None else found.class_map[rows]
-                shares.append(InferenceResult(masks[rows], classes, found.instances[rows]))
-                place += request.count
+            masks = found.masks.clone().split(counts)  # the next call overwrites them
+            classes = None if found.class_map is None else torch.as_tensor(found.class_map).split(counts)
+        shares, place = [], 0
+        for number, request in enumerate(requests):
+            instances = found.instances[place : place + request.count]
+            shares.append(InferenceResult(masks[number], None if classes is None else classes[number], instances))
+            place += request.count
         return shares
 
 

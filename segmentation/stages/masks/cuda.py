@@ -192,6 +192,21 @@ class CudaRefiner:
         return _RefinementBuffers(tables, planes, planes[: len(tables)], *planes[len(tables) :])
 
 
+class _Rows:
+    """The first rows of a tensor. Each number of them is made once: a slice of a tensor gives up the GIL."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._whole = tensor
+        self._made: dict[int, torch.Tensor] = {}
+
+    def first(self, count: int) -> torch.Tensor:
+        """Returns the first `count` rows."""
+        found = self._made.get(count)
+        if found is None:
+            found = self._made[count] = self._whole[:count]
+        return found
+
+
 class CudaQuantizer:
     """Calling it with masks (N, h, w) in 0..1 returns the same as `quantize.quantize`, in CUDA tensors.
 
@@ -203,17 +218,18 @@ class CudaQuantizer:
         self._count = config.batch_size or 1
         self._kernels = gpu.kernels(MASKS, FORMATS["yuv420p"])
         self._values = gpu.constant(VALUES)
-        self._buffers: tuple[torch.Tensor, torch.Tensor] | None = None  # the first batch has the masks' size
+        self._rows: tuple[_Rows, _Rows] | None = None  # the first batch has the masks' size
 
     def __call__(self, masks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         count, height, width = masks.shape
         assert count <= self._count, "the kernel would write behind the buffers"
-        if self._buffers is None:
+        if self._rows is None:
             shape = (self._count, height, width)
-            self._buffers = self._gpu.empty(shape, torch.uint8), self._gpu.empty(shape, torch.float32)
-        levels, rounded = self._buffers
+            levels, rounded = self._gpu.empty(shape, torch.uint8), self._gpu.empty(shape, torch.float32)
+            self._rows = _Rows(levels), _Rows(rounded)
+        levels, rounded = (rows.first(count) for rows in self._rows)
         self._kernels("quantize", (width, height, count), masks, width, height, self._values, levels, rounded)
-        return levels[:count], rounded[:count]
+        return levels, rounded
 
 
 class CudaCover:
@@ -231,17 +247,18 @@ class CudaCover:
         with torch.cuda.stream(gpu.stream):  # the last calls with a NaN there, and with a value above the threshold
             self._calls = tuple(torch.zeros(self._count, dtype=torch.int32, device=gpu.device) for _ in range(2))
         self._call = 0
-        self._masks: torch.Tensor | None = None  # the first batch has the masks' size
+        self._rows: _Rows | None = None  # of the covered masks: the first batch has their size
 
     def __call__(self, masks: torch.Tensor, value: float) -> tuple[torch.Tensor, NDArray[np.bool_], NDArray[np.bool_]]:
         count, height, width = masks.shape
         assert count <= self._count, "the kernels would write behind the buffers"
         found, unknown = self._pinned.arrays([(count,)] * 2, np.uint8)
-        if self._masks is None:
-            self._masks = self._gpu.empty((self._count, height, width), torch.float32)
+        if self._rows is None:
+            self._rows = _Rows(self._gpu.empty((self._count, height, width), torch.float32))
+        covered = self._rows.first(count)
         self._call = self._call % 0x7FFFFFFF + 1
         given, size = (masks, width, height, *self._calls, self._call), (width, height, count)
         self._kernels("find_nan", size, *given, self._threshold)
         noted = (np.uint64(array.ctypes.data) for array in (found, unknown))
-        self._kernels("cover", size, *given, np.float32(value), self._masks, *noted)
-        return self._masks[:count], found.view(np.bool_), unknown.view(np.bool_)
+        self._kernels("cover", size, *given, np.float32(value), covered, *noted)
+        return covered, found.view(np.bool_), unknown.view(np.bool_)

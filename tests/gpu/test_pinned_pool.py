@@ -126,3 +126,5 @@ def test_tensors_with_gaps_are_downloaded_as_they_are() -> None:
         there = values.to(gpu.device)
         columns = there[:, ::2]
     np.testing.assert_array_equal(gpu.download(columns)[0], values[:, ::2].numpy())
+    np.testing.assert_array_equal(gpu.download(columns, there, rows=3)[1], values[:3].numpy())
+    np.testing.assert_array_equal(gpu.download(columns, rows=3)[0], values[:3, ::2].numpy())

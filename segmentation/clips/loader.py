@@ -195,7 +195,7 @@ class ClipLoader:
                 rest = taken.get() if number else 0.0
                 if rest is None:
                     return
-                if rest and samples.are_made():
+                if rest:
                     time.sleep(rest)
                 with self._maker.working():
                     batch = self._batch(clips, samples)
@@ -326,12 +326,6 @@ class _Samples:
         self._run = {clip: tuple(one for one in run if one in wanted) for run in runs for clip in run}
         self._begun = 0
         self._decoding: dict[int, Future[dict[int, Sample | InputError]]] = {}  # by clip
-        self._running: list[Future[dict[int, Sample | InputError]]] = []  # of them, those that were not done before
-
-    def are_made(self) -> bool:
-        """Returns whether no thread decodes: all clips that have been begun are there. For the thread of `begin`."""
-        self._running = [future for future in self._running if not future.done()]
-        return not self._running
 
     def begin(self, count: int) -> None:
         """Begins to decode the first `count` clips, unless that has begun, and all of their runs.
@@ -346,7 +340,6 @@ class _Samples:
         for clips in together.values():
             future = self._pool.submit(self._loader.samples, tuple(clips), self.epoch)
             self._decoding |= dict.fromkeys(clips, future)
-            self._running.append(future)
         self._begun = max(self._begun, count)
 
     def take(self, clip: int) -> Sample | InputError:

@@ -192,7 +192,7 @@ class CudaRefiner:
         return _RefinementBuffers(tables, planes, planes[: len(tables)], *planes[len(tables) :])
 
 
-class _Rows:
+class _FirstRows:
     """The first rows of a tensor. Each number of them is made once: a slice of a tensor gives up the GIL."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
@@ -218,7 +218,7 @@ class CudaQuantizer:
         self._count = config.batch_size or 1
         self._kernels = gpu.kernels(MASKS, FORMATS["yuv420p"])
         self._values = gpu.constant(VALUES)
-        self._rows: tuple[_Rows, _Rows] | None = None  # the first batch has the masks' size
+        self._rows: tuple[_FirstRows, _FirstRows] | None = None  # the first batch has the masks' size
 
     def __call__(self, masks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         count, height, width = masks.shape
@@ -226,7 +226,7 @@ class CudaQuantizer:
         if self._rows is None:
             shape = (self._count, height, width)
             levels, rounded = self._gpu.empty(shape, torch.uint8), self._gpu.empty(shape, torch.float32)
-            self._rows = _Rows(levels), _Rows(rounded)
+            self._rows = _FirstRows(levels), _FirstRows(rounded)
         levels, rounded = (rows.first(count) for rows in self._rows)
         self._kernels("quantize", (width, height, count), masks, width, height, self._values, levels, rounded)
         return levels, rounded
@@ -247,14 +247,14 @@ class CudaCover:
         with torch.cuda.stream(gpu.stream):  # the last calls with a NaN there, and with a value above the threshold
             self._calls = tuple(torch.zeros(self._count, dtype=torch.int32, device=gpu.device) for _ in range(2))
         self._call = 0
-        self._rows: _Rows | None = None  # of the covered masks: the first batch has their size
+        self._rows: _FirstRows | None = None  # of the covered masks: the first batch has their size
 
     def __call__(self, masks: torch.Tensor, value: float) -> tuple[torch.Tensor, NDArray[np.bool_], NDArray[np.bool_]]:
         count, height, width = masks.shape
         assert count <= self._count, "the kernels would write behind the buffers"
         found, unknown = self._pinned.arrays([(count,)] * 2, np.uint8)
         if self._rows is None:
-            self._rows = _Rows(self._gpu.empty((self._count, height, width), torch.float32))
+            self._rows = _FirstRows(self._gpu.empty((self._count, height, width), torch.float32))
         covered = self._rows.first(count)
         self._call = self._call % 0x7FFFFFFF + 1
         given, size = (masks, width, height, *self._calls, self._call), (width, height, count)

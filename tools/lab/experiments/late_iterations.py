@@ -351,6 +351,8 @@ def measured(options: argparse.Namespace, priority: int, video: Path, marks: Mar
         rows = [described(one, usual.over(one), marks.within(one.begin - 0.001, one.end)) for one in iterations]
         found[mode] = {"alone": usual.milliseconds, "alone, mean": usual.mean, "rows": rows}
         print(summary(f"{options.name} {priority}", mode, usual, rows), flush=True)
+        for row in sorted(rows, key=lambda row: -row["over"])[: options.show]:
+            print(f"    late: {json.dumps(row)[:600]}", flush=True)
     source.close()  # type: ignore[attr-defined]
     return found
 
@@ -378,6 +380,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=4, help="(%(default)s)")
     parser.add_argument("--iterations", type=int, default=10, help="of a block (%(default)s)")
+    parser.add_argument("--show", type=int, default=2, help="of the latest iterations (%(default)s)")
     parser.add_argument("--ms", type=float, default=46, help="of an iteration (%(default)s)")
     parser.add_argument("-o", "--output", type=Path, default=Path("late.json"))
     options = parser.parse_args()

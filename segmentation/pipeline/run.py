@@ -192,7 +192,10 @@ class Run:
 
     def _batches(self) -> Iterator[FinishedBatch]:
         """Starts the chain of stages, each in threads of its own; yields the batches behind the last encoder."""
-        batches: Iterator[EncodingBatch] = self._overlap(self._processed(), "processed")
+        batches: Iterator[EncodingBatch] = self._processed()
+        # With many live sources a change of threads takes longer than what the sinks of a frame without a video do.
+        if self._info.live is None or self._outputs.main is not None:
+            batches = self._overlap(batches, "processed")
         for number, output in enumerate(self._outputs, 1):
             name = "encoded" if number == 1 else f"encoded {number}"
             batches = self._overlap(output.encoding(batches, self._transfer), name)

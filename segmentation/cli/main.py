@@ -30,6 +30,7 @@ from segmentation.cli.inputs.standard_streams import check_stdout
 from segmentation.cli.plan import describe_plan, parallelism_of
 from segmentation.cli.signals import finish_on_signals
 from segmentation.errors import ConfigError, hide_secrets, reported
+from segmentation.flow.threads import switch_rarely
 from segmentation.frames.source import named
 from segmentation.options.command import Arguments
 from segmentation.options.config import Config
@@ -106,7 +107,9 @@ def _process(
     codes: list[int] = []
     with finish_on_signals() as received, suppress(KeyboardInterrupt):
         parallelism = parallelism_of(options, config, jobs)
-        segmenter = _session(options, config, parallelism.processes)
+        if any(job.source.is_live for job in jobs):
+            switch_rarely()
+        segmenter = _session(options, parallelism.applied(config), parallelism.processes)
         batch = JobBatch(
             segmenter=segmenter,
             received=received,

@@ -34,6 +34,7 @@ def describe_plan(config: Config, options: Arguments, inputs: Inputs) -> str:
         raise inputs.missing[0][1]
     jobs = make_jobs(inputs.sources, options.output, config) if inputs.sources else []
     shared = parallelism_of(options, config, jobs)
+    config = shared.applied(config)
     info = None
     for job in jobs[:1]:
         config = replace(config, **job.options)

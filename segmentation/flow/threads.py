@@ -2,6 +2,7 @@
 
 import ctypes
 import queue
+import sys
 import threading
 import time
 from collections import deque
@@ -25,6 +26,7 @@ class _End:
 
 
 _POLL = 0.05  # seconds between checks whether the context was left
+_SWITCH = 0.05  # seconds
 _INTERRUPTED = 3.0  # seconds for interrupted threads to remove their files
 _PATIENCE = 1.0  # seconds: a thread that is stuck in a read does not hold up the end for longer
 
@@ -219,6 +221,15 @@ class _OpenCvThreads:
 
 
 opencv_threads = _OpenCvThreads()
+
+
+def switch_rarely() -> None:
+    """Lets each thread of this process keep the GIL for 50 ms, for many live sources.
+
+    By default a thread that has waited for 5 ms makes the one that has the GIL give it up. Of hundreds there is always
+    one that has, and each change of threads takes longer than what is left to do.
+    """
+    sys.setswitchinterval(_SWITCH)
 
 
 def interrupt(threads: Sequence[threading.Thread]) -> None:

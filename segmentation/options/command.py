@@ -35,7 +35,8 @@ class Arguments(argparse.Namespace):
     plan: bool = option("command", False, "print the implementation of each stage and why, stop", everyday=True,
         link="options.md#reports")
     jobs: int | Literal['auto'] = option("several inputs", "auto", "inputs at a time", low=1, metavar="N|auto",
-        by_default="auto, 4 for each process with a GPU, else 1", everyday=True, link="scale-out.md#which-is-right")
+        by_default="auto, 5 with a GPU, 4 for each of several processes, else 1", everyday=True,
+        link="scale-out.md#which-is-right")
     processes: int | Literal['auto'] = option("several inputs", "auto",
         "processes that share the inputs, each with a GPU in turn", low=1, metavar="N|auto",
         by_default="auto, 1 but for much work on GPUs", link="scale-out.md#which-is-right")

@@ -6,12 +6,13 @@ import logging
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from segmentation.errors import BackendError, RefusesNetwork
 from segmentation.flow.threads import GpuTurn
 from segmentation.frames import Memory, VideoInfo
+from segmentation.frames.source import Source
 from segmentation.gpu.capture_lock import capture_unsafe
 from segmentation.gpu.discovery import device_index, pin_by_threads
 from segmentation.gpu.errors import gpu_errors
@@ -55,6 +56,7 @@ class Resources:
         self._config = config
         self._batch_limit: int | None = None  # after a retry: a larger batch does not fit into the GPU's memory
         self._lock = threading.RLock()
+        self._starting = threading.Lock()
         self._gpu: Gpu | None = None
         self._nvdec_sessions: NvdecSessionPool | None = None
         self._model: Model | None = None
@@ -76,6 +78,13 @@ class Resources:
 
                 self._gpu = Gpu(device_index(self._config))
             return self._gpu
+
+    def turn_to_start(self, source: Source) -> AbstractContextManager[object]:
+        """Held while a run starts, if others on the GPU have before and it is of a file, which nobody has to send.
+
+        What starts gives up the GIL some two hundred times. Two at once wait for each other at each of them.
+        """
+        return self._starting if self._gpu is not None and source.size else nullcontext()
 
     def begin_kernels(self, plan: Plan, info: VideoInfo, config: Config) -> None:
         """Begins to compile the kernels of a run with the options `config`, where any of its stages is on the GPU."""

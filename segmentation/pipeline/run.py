@@ -46,7 +46,8 @@ def segment_once(resources: Resources, request: RunRequest, trace: Trace | None)
     """Takes one input through all stages, once. Raises as `segment` does."""
     begin = time.perf_counter()
     with ExitStack() as exits:
-        run = Run(resources, request, opened_for(resources, request, exits, trace), exits, trace)
+        with resources.turn_to_start(request.source):
+            run = Run(resources, request, opened_for(resources, request, exits, trace), exits, trace)
         end = run.drive()
     verified = run.check(end)
     report = run.report(verified, time.perf_counter() - begin)
@@ -194,7 +195,7 @@ class Run:
         """Starts the chain of stages, each in threads of its own; yields the batches behind the last encoder."""
         batches: Iterator[EncodingBatch] = self._processed()
         # With many live sources a change of threads takes longer than what the sinks of a frame without a video do.
-        if self._info.live is None or self._outputs.main is not None:
+        if self._gpu is None or self._info.live is None or self._outputs.main is not None:
             batches = self._overlap(batches, "processed")
         for number, output in enumerate(self._outputs, 1):
             name = "encoded" if number == 1 else f"encoded {number}"

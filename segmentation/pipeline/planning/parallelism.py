@@ -20,15 +20,16 @@ from segmentation.gpu.discovery import gpu_memory, visible_gpus
 from segmentation.media.opening.open_input import open_input, video_stream
 from segmentation.media.opening.stream_properties import nominal_rate
 from segmentation.options.access import access_of
-from segmentation.options.config import Config
+from segmentation.options.config import Config, with_batch_size
 from segmentation.pipeline.planning.plan import may_use_gpu
+from segmentation.stages.inference import GPU_BATCH
 from segmentation.system.cores import core_count
 
 Number: TypeAlias = int | Literal["auto"]
 
 # With a GPU, half of a short clip's time goes into opening it and waiting for its last frames. On the CPU one input
 # fills all cores. More jobs take more memory: each holds up to 2 GB of frames for the encoders.
-_JOBS_ON_GPU = 4
+_JOBS_ON_GPU, _JOBS_OF_EACH = 5, 4  # of one process, and of each of several
 CORES_OF_WORKER = 4  # without a GPU, unless the number of workers is given
 _FEWEST = 4  # videos that several processes share
 _OPENING = 0.02  # seconds for a file, in one process on a GPU with that many jobs
@@ -38,7 +39,7 @@ _SHORT = 100  # frames: files so short keep three processes of a GPU busy, longe
 _SAVED = {True: 0.35, False: 0.1}  # part of such work that a second process saves, of short files and of longer ones
 _CORES = 5  # of a process
 _MEMORY = 8_000_000_000  # bytes of a GPU for a process: up to 4.4 GB at 1080p, and as much again for larger pictures
-_MOST_LIVE = 8  # sources of 1080p that one process carries
+_MOST_LIVE = 8  # sources of 1080p that one process carries with the network's usual batch for them
 _LIVE = 5  # of each of several processes
 
 
@@ -49,6 +50,11 @@ class Parallelism:
     jobs: int
     processes: int
     reason: str
+    batch_size: int | None = None  # `Config`'s, where the usual one does not suit
+
+    def applied(self, config: Config) -> Config:
+        """Returns the options of the session, which has one of its own if `batch_size` is given."""
+        return config if self.batch_size is None else with_batch_size(config, self.batch_size)
 
     def __str__(self) -> str:
         where = "one process" if self.processes == 1 else f"{self.processes} processes"
@@ -99,8 +105,14 @@ def choose_parallelism(
         if jobs == "auto":
             processes, reason = _workload(config, sources, gpus, live).processes()
     # No live source ends by itself, so that others would wait for ever.
-    usual = max(processes * (_JOBS_ON_GPU if gpus else 1), live)
-    return Parallelism(jobs=usual if jobs == "auto" else jobs, processes=processes, reason=reason)
+    on_gpu = _JOBS_ON_GPU if processes == 1 else processes * _JOBS_OF_EACH
+    usual = max(on_gpu if gpus else processes, live)
+    return Parallelism(
+        jobs=usual if jobs == "auto" else jobs,
+        processes=processes,
+        reason=reason,
+        batch_size=GPU_BATCH if gpus and live > processes * _MOST_LIVE and config.batch_size is None else None,
+    )
 
 
 def local_workers(gpus: int) -> int:

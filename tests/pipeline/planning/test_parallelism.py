@@ -68,7 +68,7 @@ def test_live_sources_are_all_under_way() -> None:
 
 def test_given_numbers_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     _gpus(monkeypatch, 2)
-    for jobs, processes, chosen in [(25, "auto", (25, 1)), (25, 3, (25, 3)), ("auto", 3, (12, 3)), ("auto", 1, (4, 1))]:
+    for jobs, processes, chosen in [(25, "auto", (25, 1)), (25, 3, (25, 3)), ("auto", 3, (12, 3)), ("auto", 1, (5, 1))]:
         found = choose_parallelism(Config(), (), jobs, processes)  # type: ignore[arg-type]
         assert (found.jobs, found.processes, found.reason) == (*chosen, "as given")
 
@@ -113,8 +113,28 @@ def test_pipes_stay_in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.skipif(find_gpu() is None, reason="no NVIDIA GPU")
-def test_a_gpu_gets_four_inputs() -> None:
-    assert choose_parallelism(Config()).jobs == 4
+def test_a_gpu_gets_five_inputs() -> None:
+    assert choose_parallelism(Config()).jobs == 5
+
+
+@pytest.mark.parametrize(
+    ("live", "processes", "gpus", "given", "frames"),
+    [
+        (8, 1, 1, None, None),
+        (9, 1, 1, None, 16),
+        (9, 2, 1, None, None),
+        (17, 2, 1, None, 16),
+        (32, "auto", 1, None, None),
+        (32, 1, 1, 4, 4),
+        (32, 1, 0, None, None),
+    ],
+)
+def test_many_live_sources_in_a_process_have_larger_batches(
+    live: int, processes: Any, gpus: int, given: int | None, frames: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _gpus(monkeypatch, gpus)
+    sources, config = [Source.parse(f"rtsp://camera/{number}") for number in range(live)], Config(batch_size=given)
+    assert choose_parallelism(config, sources, "auto", processes).applied(config).batch_size == frames
 
 
 def _gpus(monkeypatch: pytest.MonkeyPatch, number: int) -> None:

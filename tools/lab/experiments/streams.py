@@ -41,8 +41,11 @@ from rtsp_server import RtspServer, recording
 from secondary_networks import pipelines
 from stream_experiments import THREE
 
-from segmentation import Report, Segmenter
+from segmentation import Config, Report, Segmenter
+from segmentation.flow.threads import switch_rarely
 from segmentation.frames.latency import BOUNDS, Histogram
+from segmentation.frames.source import Source
+from segmentation.pipeline.planning.parallelism import choose_parallelism
 from segmentation.pipeline.stream_status import StreamStatus
 from segmentation.sessions.processes import session
 
@@ -67,8 +70,15 @@ def cameras(connection: Connection, numbers: range, count: int, size: tuple[int,
     connection.send(max(server.slowest for server in servers))
 
 
+def batch_size(options: argparse.Namespace, urls: list[str]) -> int | None:
+    """Returns that of the command's session."""
+    config, sources = Config(batch_size=options.batch_size), [Source.parse(url) for url in urls]
+    return choose_parallelism(config, sources, "auto", options.processes).applied(config).batch_size
+
+
 def measure(options: argparse.Namespace, count: int, folder: Path) -> Figures:
     """Returns the figures of `count` streams at once."""
+    switch_rarely()  # as the command does
     context = get_context("spawn")
     ends = []
     for begin in range(0, count, SERVED):
@@ -80,7 +90,7 @@ def measure(options: argparse.Namespace, count: int, folder: Path) -> Figures:
     urls = [url for end in ends for url in end.recv()]
     settings = {"model": options.model, "interval": options.interval, "overwrite": True, "max_delay": options.max_delay}
     settings |= {"low_delay": options.low_delay, "max_interval": options.max_interval, "encode": options.encode}
-    settings |= {"decode": options.decode, "track": options.track, "batch_size": options.batch_size}
+    settings |= {"decode": options.decode, "track": options.track, "batch_size": batch_size(options, urls)}
     settings |= {"anonymize": options.anonymize}
     settings |= {} if options.models is None else pipelines(options.models)[THREE]
 

@@ -353,7 +353,8 @@ def test_the_optimized_run_copies_nothing_and_waits_once_a_batch(
     # What waits in threads of libraries is theirs: NVDEC's returns a picture when it is there.
     own = {where: functions for where, functions in numbers["waits"].items() if where != ELSEWHERE}
     assert own.keys() <= ({"encode", "wait"} if in_memory else {"wait"})
-    assert 0 < sum(own["wait"].values()) <= batches + 4  # those on their way at either end
+    # An event that has passed is not waited for, so none may be. Some are on their way at either end.
+    assert sum(own.get("wait", {}).values()) <= batches + 4
 
 
 @pytest.mark.gpu

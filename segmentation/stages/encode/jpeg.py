@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from segmentation.stages.encode.worker_process import EncoderService
 
 _QUALITY = RateFactor(90, 95)
-_THREADS = 2  # nvJPEG goes on with the next batch while a thread with the last one waits for the GIL
-_AHEAD = 3  # batches that may be on their way, from pictures to packets
+_AHEAD = 2  # encoded batches that may be on their way to the host
 _BT470BG = 5  # the matrix of JPEG files (JFIF), BT.601, as H.273 numbers it
 
 
@@ -47,8 +46,8 @@ class _Pictures(NamedTuple):
 class JpegEncoder(Encoder):
     """See `segmentation.stages.encode`. Pictures are 4:4:4 in 8 bits, full range. Quality is 1 to 100, 90 by default.
 
-    The newest batch is converted to RGB. Threads bring those before it to packets: torchvision encodes one at a time,
-    in a call without the GIL, while the files of the one before are copied to the host.
+    Three batches overlap. The newest is converted to RGB. torchvision encodes the one before it, in one call without
+    the GIL. A thread copies the files of the one before that to the host.
     """
 
     memory: ClassVar[Memory] = "cuda"
@@ -70,9 +69,10 @@ class JpegEncoder(Encoder):
         self._kernels = self._gpu.kernels(FRAMES, layout)
         self._matrix = (info.color.yuv_to_rgb(layout.bits) * 255).ravel()
         self._quality = _QUALITY.of(config.quality)
+        self._converted: tuple[_Pictures, Event, FrameBatch] | None = None  # waiting for nvJPEG
         self._free: list[_Pictures] = []
-        self._threads = ThreadPoolExecutor(_THREADS, "JPEG")
-        self._begun: deque[Future[list[VideoPacket]]] = deque()
+        self._copying = ThreadPoolExecutor(1, "JPEG to the host")
+        self._copies: deque[Future[list[VideoPacket]]] = deque()
         self._stream = muxer.add_video("mjpeg", info, {})
         context = self._stream.codec_context
         describe_stream(context, info, muxer)
@@ -95,14 +95,18 @@ class JpegEncoder(Encoder):
         return tuple(FORMATS)
 
     def encode(self, batch: FrameBatch) -> list[VideoPacket]:
-        self._begun.append(self._threads.submit(self._packets, self._pictures(batch), self._gpu.record_event(), batch))
-        return self._done(_AHEAD)
+        pictures, ready = self._pictures(batch), self._gpu.record_event()
+        self._encode_converted()
+        self._converted = (pictures, ready, batch)
+        return self._copied(_AHEAD)
 
     def flush(self) -> list[VideoPacket]:
-        return self._done(0)
+        self._encode_converted()
+        return self._copied(0)
 
     def close(self) -> None:
-        self._threads.shutdown(cancel_futures=True)
+        self._converted = None
+        self._copying.shutdown(cancel_futures=True)
 
     def _pictures(self, batch: FrameBatch) -> _Pictures:
         """Queues the conversion of a batch. Returns its pictures, among others."""
@@ -119,23 +123,23 @@ class JpegEncoder(Encoder):
         self._kernels("to_rgb", size, *batch.planes, made.rgb, width, height, *self._matrix)
         return made
 
-    def _done(self, left: int) -> list[VideoPacket]:
-        """Returns the packets of all batches but the last `left`, and of those among them that are ready."""
-        packets: list[VideoPacket] = []
-        while self._begun and (len(self._begun) > left or self._begun[0].done()):
-            packets += self._begun.popleft().result()
-        return packets
-
-    def _packets(self, pictures: _Pictures, ready: Event, batch: FrameBatch) -> list[VideoPacket]:
-        """Encodes a batch, whose pictures are there once `ready` has passed. Its planes are in use until then."""
-        self._gpu.enter()
+    def _encode_converted(self) -> None:
+        """Encodes the pictures that were converted last, and begins to copy the files to the host."""
+        if self._converted is None:
+            return
+        pictures, ready, batch = self._converted
+        self._converted = None
         ready.synchronize()  # torchvision encodes on another stream, and returns when it has done that
         files = self._encoded(pictures.each[: len(batch)])
         self._free.append(pictures)
-        with torch.cuda.stream(torch.cuda.default_stream(self._gpu.device)):
-            data = torch.cat(files).cpu().numpy()  # one copy for all files
-        ends = np.cumsum([len(file) for file in files])[:-1]
-        return [self._packet(part, frame) for part, frame in zip(np.split(data, ends), batch.frames, strict=True)]
+        self._copies.append(self._copying.submit(self._packets, files, batch.frames))
+
+    def _copied(self, left: int) -> list[VideoPacket]:
+        """Returns the packets of all batches but the last `left`, and of those among them that are ready."""
+        packets: list[VideoPacket] = []
+        while self._copies and (len(self._copies) > left or self._copies[0].done()):
+            packets += self._copies.popleft().result()
+        return packets
 
     def _encoded(self, images: list[torch.Tensor]) -> list[torch.Tensor]:
         """Returns the JPEG files of pictures (3, H, W), in device memory. nvJPEG runs on the default stream."""
@@ -148,6 +152,14 @@ class JpegEncoder(Encoder):
                 size = f"{self._info.width}x{self._info.height}"
                 raise OutputError(f"nvJPEG can't encode {size} ({str(exc).splitlines()[0]})") from exc
         return files
+
+    def _packets(self, files: list[torch.Tensor], frames: tuple[Frame, ...]) -> list[VideoPacket]:
+        """Copies JPEG files to the host. Returns them as packets."""
+        self._gpu.enter()
+        with torch.cuda.stream(torch.cuda.default_stream(self._gpu.device)):
+            data = torch.cat(files).cpu().numpy()  # one copy for all files
+        ends = np.cumsum([len(file) for file in files])[:-1]
+        return [self._packet(part, frame) for part, frame in zip(np.split(data, ends), frames, strict=True)]
 
     def _packet(self, data: NDArray[np.uint8], frame: Frame) -> VideoPacket:
         packet: VideoPacket = Packet(data)  # type: ignore[arg-type, assignment]

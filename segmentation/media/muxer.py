@@ -47,6 +47,7 @@ from segmentation.media.video_packet import base_of
 from segmentation.options.config import Config
 from segmentation.options.times import exact
 from segmentation.system.atomic_file import PendingFile
+from segmentation.system.interrupts import Interrupted, interrupts
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +146,8 @@ class Muxer:
             # Removed before it is closed: closing may move the index of a large file to its beginning.
             self._discard()
             try:
-                self.container.close()
+                with interrupts():
+                    self.container.close()
             except (av.error.FFmpegError, OSError, ValueError) as exc:
                 log.debug("closing %s: %s", self.target, exc)
         self._close_source()
@@ -296,7 +298,8 @@ class Muxer:
     def tick(self) -> Fraction:
         """The unit of the video's timestamps, in seconds. Writes the header, which settles the unit."""
         try:
-            self.container.start_encoding()
+            with interrupts():
+                self.container.start_encoding()
         except (av.error.FFmpegError, OSError, ValueError) as exc:
             raise self._error(exc) from exc
         return base_of(self.container.streams.video[0])
@@ -308,7 +311,8 @@ class Muxer:
         """
         self.copy_rest(end)
         try:
-            self.container.close()
+            with interrupts():
+                self.container.close()
             self._commit(fragment=fragment)
         except (av.error.FFmpegError, OSError) as exc:
             raise self._error(exc) from exc
@@ -353,6 +357,8 @@ class Muxer:
         try:
             self._limits.meet(packet)
             container.mux_one(packet)
+        except Interrupted as exc:  # as `interrupts()` does, at no cost for each packet
+            raise exc.interrupt from None
         except (av.error.FFmpegError, OSError) as exc:
             raise self._error(exc) from exc
 

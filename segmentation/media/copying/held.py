@@ -13,6 +13,7 @@ from segmentation.frames import VideoInfo
 from segmentation.media.containers import has_rate
 from segmentation.media.copying.sound_copy import name_channels
 from segmentation.media.copying.tags import MP4, kind_of, lasting_tags
+from segmentation.media.demux import demuxed
 from segmentation.media.opening.open_input import OPEN_OPTIONS, open_input
 
 _BLOCK_ALIGN = 8 + 12  # bytes from a chunk's name to nBlockAlign of its WAVEFORMATEX
@@ -61,7 +62,7 @@ def is_named_wrongly(stream: Stream, source: InputContainer, info: VideoInfo) ->
     if info.source.stream is not None:
         info.source.stream.expect(1)
     with suppress(av.error.FFmpegError), open_input(info.source, info.access) as again:
-        first = next((bytes(packet) for packet in again.demux(again.streams[stream.index]) if packet.size > 5), None)
+        first = next((bytes(packet) for packet in demuxed(again, again.streams[stream.index]) if packet.size > 5), None)
         return first is not None and first[:2] == b"\x0b\x77" and first[5] >> 3 > _LAST_OF_AC3
     return False
 

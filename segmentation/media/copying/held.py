@@ -47,7 +47,7 @@ def _states_blocks(header: bytes, stream: AudioStream) -> bool:
 
     ADPCM is decoded by that size. Of sound without a constant rate, a packet counts as a length for each block that it
     begins, as in DirectShow: FLAC, E-AC-3, AMR and DTS would be heard at once, or several times too slowly, where
-    FFmpeg's muxer knows no length or writes the size of a sample.
+    FFmpeg's muxer has no length or writes the size of a sample.
     """
     scale, rate, *_, sample = struct.unpack_from("<7I", header, header.find(b"strh") + _CHUNK + 20)
     bytes_a_second, block = struct.unpack_from("<IH", header, header.find(b"strf") + _CHUNK + 8)

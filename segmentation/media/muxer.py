@@ -37,7 +37,7 @@ from segmentation.media.copying.held import copy_tags, format_holds, is_named_wr
 from segmentation.media.copying.pitch_shift import PitchShift
 from segmentation.media.copying.sound_copy import SoundCopy, name_channels
 from segmentation.media.copying.source_copy import SourceCopy
-from segmentation.media.copying.tags import cut_chapters, is_made_anew, kind_of, name_left_out, tags_of
+from segmentation.media.copying.tags import cut_chapters, is_made_anew, kind_of, name_left_out, name_not_held, tags_of
 from segmentation.media.cuts import Cuts
 from segmentation.media.opening.open_input import open_input
 from segmentation.media.output_clock import beginning, shown_at
@@ -198,6 +198,7 @@ class Muxer:
         if self._discreet:
             name_left_out(source, self._info.path)
         else:
+            name_not_held(source, self.container.format.name, self._info.path, self._kind_of_output())
             copy_tags(source, self.container)
             self.container.set_chapters(cut_chapters(source, self.shift, end))
         streams = [s for s in source.streams if s.index in self._others and s.type != "attachment"]

@@ -340,7 +340,7 @@ class Muxer:
                 for one in shifted.packets(packet):
                     self._mux(one)
             elif copy is not None:
-                self._limits.follow(packet, dts - self.shift)
+                self._limits.follow(packet, dts - self.shift, copy)
                 packet.stream = copy
                 self._mux(packet)
             self._next = next(self._packets, None)

@@ -63,6 +63,8 @@ def no_such_file(path: str) -> InputError:
         return InputError(f"{path!r}: must be the name of a file")
     if "://" not in path:
         return InputError(f"{path}: no such file")
+    if Source.parse(path).is_live:  # such as the file of an effect
+        return InputError(f"{path}: is a live source, which inputs alone can be; name a file or an http(s) address")
     name, _, address = path.partition("=")
     if is_url(address):
         return InputError(f"{path}: a name stands before live sources alone, such as HLS; leave out {name}=")

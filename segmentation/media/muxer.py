@@ -33,7 +33,7 @@ from segmentation.media.containers import (
     has_type,
 )
 from segmentation.media.copying.format_limits import TOGETHER, FormatLimits
-from segmentation.media.copying.held import copy_tags, format_holds, is_named_wrongly
+from segmentation.media.copying.held import copy_tags, format_holds, is_named_wrongly, states_packets
 from segmentation.media.copying.pitch_shift import PitchShift
 from segmentation.media.copying.sound_copy import SoundCopy, name_channels
 from segmentation.media.copying.source_copy import SourceCopy
@@ -264,9 +264,11 @@ class Muxer:
             if not has_rate(form, codec, stream.rate):
                 continue
             with suppress(av.error.FFmpegError, ValueError):
-                with av.open(self._trial(), "w", format=form) as trial:
-                    PitchShift(stream, codec, semitones, trial)
+                with av.open(file := self._trial(), "w", format=form) as trial:
+                    made = PitchShift(stream, codec, semitones, trial).stream
                     trial.start_encoding()
+                    if not states_packets(form, file.getvalue(), made):
+                        continue
                 shifted = self._shifted[stream.index] = PitchShift(stream, codec, semitones, self.container)
                 self._take_over(stream, shifted.stream)
                 return True

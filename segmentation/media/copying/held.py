@@ -39,16 +39,19 @@ def format_holds(format_name: str, stream: Stream, file: io.BytesIO) -> bool:
             trial.start_encoding()
     except (av.error.FFmpegError, ValueError):
         return False
-    return format_name != "avi" or not isinstance(stream, AudioStream) or _states_blocks(file.getvalue(), stream)
+    return not isinstance(stream, AudioStream) or states_packets(format_name, file.getvalue(), stream)
 
 
-def _states_blocks(header: bytes, stream: AudioStream) -> bool:
-    """Returns whether the header of an AVI states size and length of the stream's packets, as players need them.
+def states_packets(format_name: str, header: bytes, stream: AudioStream) -> bool:
+    """Returns whether a header of this format states size and length of its sound's packets, as players need them.
 
+    AVI alone may not. `stream` is the sound, or one of the same codec and channels.
     ADPCM is decoded by that size. Of sound without a constant rate, a packet counts as a length for each block that it
     begins, as in DirectShow: FLAC, E-AC-3, AMR and DTS would be heard at once, or several times too slowly, where
     FFmpeg's muxer has no length or writes the size of a sample.
     """
+    if format_name != "avi":
+        return True
     scale, rate, *_, sample = struct.unpack_from("<7I", header, header.find(b"strh") + _CHUNK + 20)
     bytes_a_second, block = struct.unpack_from("<IH", header, header.find(b"strf") + _CHUNK + 8)
     if stream.codec_context.name.startswith("adpcm_"):

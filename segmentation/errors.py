@@ -136,7 +136,7 @@ def reported(exc: Exception, source: str = "") -> SegmentationError:
     Else the system has refused something, memory, threads or descriptors are used up, or it is an `InternalError`. The
     exception is the cause.
     """
-    chain, name = tuple(_causes(exc)), f"{source}: " if source else ""
+    chain, name = tuple(causes(exc)), f"{source}: " if source else ""
     if any(_is_file_limit(one) for one in chain):
         error = SegmentationError(f"{name}too many files are open; raise ulimit -n, or run fewer at a time")
     elif isinstance(exc, SegmentationError):
@@ -173,9 +173,11 @@ def _is_file_limit(exc: BaseException) -> bool:
     return number in (errno.EMFILE, errno.ENFILE) or f"system error number {errno.EMFILE}" in str(exc)
 
 
-def _causes(exc: BaseException | None) -> Iterator[BaseException]:
-    """Yields an exception and all behind it."""
-    while exc is not None:
+def causes(exc: BaseException | None) -> Iterator[BaseException]:
+    """Yields an exception and all behind it, each once: a caller's `raise exc from exc` is its own cause."""
+    seen: list[BaseException] = []
+    while exc is not None and exc not in seen:
+        seen.append(exc)
         yield exc
         exc = exc.__cause__ or exc.__context__
 

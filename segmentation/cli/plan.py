@@ -1,12 +1,15 @@
 """The answer of `--plan`: what would serve each stage, and how the inputs would be shared."""
 
 import json
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
 from segmentation.cli.inputs.find_inputs import Inputs
 from segmentation.cli.inputs.jobs import Job, make_jobs
+from segmentation.cli.inputs.standard_streams import STANDARD, is_stdin, video_in
 from segmentation.errors import BackendError
+from segmentation.frames.source import opened, source_of
 from segmentation.gpu.discovery import (
     device_index,
     driver_version,
@@ -38,8 +41,11 @@ def describe_plan(config: Config, options: Arguments, inputs: Inputs) -> str:
     info = None
     for job in jobs[:1]:
         config = replace(config, **job.options)
-        check_live(job.source, config)
-        info = probe_any(job.source, access_of(config))
+        never = threading.Event()
+        given = video_in(STANDARD) if is_stdin(job.source.text) else job.source
+        with opened(source_of(given, never), never) as source:
+            check_live(source, config)
+            info = probe_any(source, access_of(config))
         if info.live is not None:
             info.live.close()
     plan = choose(Resources(config), config, info).plan

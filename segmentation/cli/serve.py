@@ -93,7 +93,7 @@ def _token(file: Path | None) -> str | None:
     if file is None:
         return None
     try:
-        token = file.read_text(encoding="utf-8").strip()
+        token = file.read_text(encoding="utf-8-sig").strip()
     except (OSError, UnicodeDecodeError) as exc:
         raise ConfigError(f"--token-file {file}: can't be read ({one_line(exc)})") from exc
     if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -18,6 +18,7 @@ from segmentation.clips.clip_builder import ClipInProgress, Sample
 from segmentation.clips.dataset import ClipDataset
 from segmentation.clips.decode import decoded
 from segmentation.clips.host_clips import clip_builder_on
+from segmentation.clips.index import VideoIndex
 from segmentation.clips.order import Shuffle, draw, order
 from segmentation.clips.output import Augmentation, Chain, Output, Window
 from segmentation.errors import ConfigError, InputError
@@ -117,8 +118,7 @@ class ClipLoader:
             raise ConfigError(f"shuffle {shuffle!r}: must be 'pool', 'full' or False")
         if on_error not in ("raise", "skip", "repeat"):
             raise ConfigError(f"on_error {on_error!r}: must be 'raise', 'skip' or 'repeat'")
-        if MASKS in self._outputs:
-            raise ConfigError(f"an output can't be called {MASKS!r}, which are the masks' own name")
+        _check_outputs(self._outputs, dataset.videos if batch_size > 1 else [])
         if not len(self):
             share = f" for each of {world} ranks" if world > 1 else ""
             raise ConfigError(f"batch_size {batch_size}: an epoch has {len(self._order(0)[0])} clips{share}, no batch")
@@ -360,6 +360,18 @@ def _unwrapped(found: Sample | InputError) -> Sample:
     if isinstance(found, InputError):
         raise found
     return found
+
+
+def _check_outputs(outputs: Mapping[str, Output], videos: Sequence[VideoIndex]) -> None:
+    """Raises `ConfigError` for a name that is taken, and for the pictures' own size where that is not one for all."""
+    if MASKS in outputs:
+        raise ConfigError(f"an output can't be called {MASKS!r}, which are the masks' own name")
+    own = [name for name, output in outputs.items() if output.size is None]
+    other = next((index for index in videos if index.size != videos[0].size), None)
+    if own and other is not None:
+        sizes = [f"{index.path} has {index.size[1]}x{index.size[0]}" for index in (videos[0], other)]
+        text = f"output {own[0]!r}: pictures of a batch have one size, and {' and '.join(sizes)}"
+        raise ConfigError(f"{text}; give size=(height, width)")
 
 
 def _make_known_to_torch() -> None:

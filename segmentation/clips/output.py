@@ -94,6 +94,9 @@ class Output:
             raise ConfigError(f"color {self.color!r}: must be 'rgb' or 'ycbcr'")
         if sorted(self.layout) != sorted("NTCHW"):
             raise ConfigError(f"layout {self.layout!r}: must have each of the letters N, T, C, H and W once")
+        for name, numbers in (("mean", self.mean), ("std", self.std)):
+            if np.shape(numbers) != (3,):
+                raise ConfigError(f"{name} {numbers}: must be three numbers")
         if not all(self.std):
             raise ConfigError(f"std {self.std}: must not hold 0")
 

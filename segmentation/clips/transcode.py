@@ -221,6 +221,8 @@ def _encode(info: VideoInfo, file: PendingFile, recipe: Recipe, comment: str, th
             container.mux(stream.encode(picture))
             count += 1
             watch(count)
+        if not count:  # FFmpeg's filter rounds the end of a frame that is shorter than half a new one to its beginning
+            raise InputError(f"{info.path}: is shorter than half a frame at {recipe.rate} a second; name another rate")
         container.mux(stream.encode(None))
     return count
 

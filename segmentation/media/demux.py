@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import av.logging
 
+from segmentation.system.interrupts import interrupts
+
 if TYPE_CHECKING:
     from av.container import InputContainer
     from av.packet import Packet
@@ -27,7 +29,7 @@ def demuxed(container: InputContainer, *streams: StreamT) -> Iterator[Packet[Str
     That leaves out the `late_streams`, as FFmpeg's own program does, and often fails over them when all packets have
     come (PyAV 18.1 and 19.0). Raises FFmpeg's errors.
     """
-    with suppress(IndexError):
+    with suppress(IndexError), interrupts():
         yield from cast("Iterator[Packet[StreamT]]", container.demux(*streams))
 
 

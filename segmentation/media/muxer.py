@@ -33,11 +33,11 @@ from segmentation.media.containers import (
     has_type,
 )
 from segmentation.media.copying.format_limits import TOGETHER, FormatLimits
-from segmentation.media.copying.held import copy_tags, format_holds, is_named_wrongly
+from segmentation.media.copying.held import copy_tags, format_holds, is_named_wrongly, states_packets
 from segmentation.media.copying.pitch_shift import PitchShift
 from segmentation.media.copying.sound_copy import SoundCopy, name_channels
 from segmentation.media.copying.source_copy import SourceCopy
-from segmentation.media.copying.tags import cut_chapters, is_made_anew, kind_of, name_left_out, tags_of
+from segmentation.media.copying.tags import cut_chapters, is_made_anew, kind_of, name_left_out, name_not_held, tags_of
 from segmentation.media.cuts import Cuts
 from segmentation.media.opening.open_input import open_input
 from segmentation.media.output_clock import beginning, shown_at
@@ -47,6 +47,7 @@ from segmentation.media.video_packet import base_of
 from segmentation.options.config import Config
 from segmentation.options.times import exact
 from segmentation.system.atomic_file import PendingFile
+from segmentation.system.interrupts import Interrupted, interrupts
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +146,8 @@ class Muxer:
             # Removed before it is closed: closing may move the index of a large file to its beginning.
             self._discard()
             try:
-                self.container.close()
+                with interrupts():
+                    self.container.close()
             except (av.error.FFmpegError, OSError, ValueError) as exc:
                 log.debug("closing %s: %s", self.target, exc)
         self._close_source()
@@ -196,6 +198,7 @@ class Muxer:
         if self._discreet:
             name_left_out(source, self._info.path)
         else:
+            name_not_held(source, self.container.format.name, self._info.path, self._kind_of_output())
             copy_tags(source, self.container)
             self.container.set_chapters(cut_chapters(source, self.shift, end))
         streams = [s for s in source.streams if s.index in self._others and s.type != "attachment"]
@@ -261,9 +264,11 @@ class Muxer:
             if not has_rate(form, codec, stream.rate):
                 continue
             with suppress(av.error.FFmpegError, ValueError):
-                with av.open(self._trial(), "w", format=form) as trial:
-                    PitchShift(stream, codec, semitones, trial)
+                with av.open(file := self._trial(), "w", format=form) as trial:
+                    made = PitchShift(stream, codec, semitones, trial).stream
                     trial.start_encoding()
+                    if not states_packets(form, file.getvalue(), made):
+                        continue
                 shifted = self._shifted[stream.index] = PitchShift(stream, codec, semitones, self.container)
                 self._take_over(stream, shifted.stream)
                 return True
@@ -296,7 +301,8 @@ class Muxer:
     def tick(self) -> Fraction:
         """The unit of the video's timestamps, in seconds. Writes the header, which settles the unit."""
         try:
-            self.container.start_encoding()
+            with interrupts():
+                self.container.start_encoding()
         except (av.error.FFmpegError, OSError, ValueError) as exc:
             raise self._error(exc) from exc
         return base_of(self.container.streams.video[0])
@@ -308,7 +314,8 @@ class Muxer:
         """
         self.copy_rest(end)
         try:
-            self.container.close()
+            with interrupts():
+                self.container.close()
             self._commit(fragment=fragment)
         except (av.error.FFmpegError, OSError) as exc:
             raise self._error(exc) from exc
@@ -335,7 +342,7 @@ class Muxer:
                 for one in shifted.packets(packet):
                     self._mux(one)
             elif copy is not None:
-                self._limits.follow(packet, dts - self.shift)
+                self._limits.follow(packet, dts - self.shift, copy)
                 packet.stream = copy
                 self._mux(packet)
             self._next = next(self._packets, None)
@@ -353,6 +360,8 @@ class Muxer:
         try:
             self._limits.meet(packet)
             container.mux_one(packet)
+        except Interrupted as exc:  # as `interrupts()` does, at no cost for each packet
+            raise exc.interrupt from None
         except (av.error.FFmpegError, OSError) as exc:
             raise self._error(exc) from exc
 

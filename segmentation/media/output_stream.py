@@ -14,6 +14,7 @@ from segmentation.frames.byte_source import is_fifo, name_of, pipe_opener
 from segmentation.frames.source import is_device
 from segmentation.options.config import Config
 from segmentation.options.keywords import Format
+from segmentation.system.interrupts import carries_interrupts
 
 Output: TypeAlias = str | Path | BinaryIO
 
@@ -42,6 +43,7 @@ class OutputStream:
         if self._own:
             self._file = open(self.name, "wb", opener=pipe_opener)  # noqa: SIM115
 
+    @carries_interrupts
     def write(self, data: bytes) -> int:
         """Writes all of `data` at once. PyAV calls it."""
         assert self._file is not None

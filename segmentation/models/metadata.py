@@ -41,7 +41,7 @@ def load_json(path: Path) -> object:
     """Returns the value in a .json file. Raises `ValueError`, and `OSError` if the file can't be read."""
     if path.stat().st_size > _MOST_BYTES:
         raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
-    return parse(path.read_text(encoding="utf-8"))
+    return parse(path.read_text(encoding="utf-8-sig"))
 
 
 def checked(stated: Mapping[str, object], path: Path) -> Meaning:

@@ -75,7 +75,7 @@ def read_corrections(path: str | Path | None) -> tuple[Correction, ...]:
     if path is None:
         return ()
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()  # Windows' editors begin with a mark
     except (OSError, UnicodeDecodeError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else "is no text in UTF-8"
         raise ConfigError(f"review {path}: {reason}") from exc

@@ -1,5 +1,6 @@
 """Names of a run's files."""
 
+import io
 import os
 import re
 from dataclasses import replace
@@ -102,7 +103,10 @@ def check_output(output: object, config: Config) -> None:
 
 
 def check_results(config: Config) -> None:
-    """Raises `ConfigError` for results in a format that is no lines, to an address."""
+    """Raises `ConfigError` for results to a file object of bytes, or to an address in a format that is no lines."""
+    if isinstance(config.results, io.RawIOBase | io.BufferedIOBase):
+        kind = type(config.results).__name__
+        raise ConfigError(f"results: is of type {kind}; give a file's name, or a file object opened with 'w'")
     if isinstance(config.results, str) and is_url(config.results) and config.results_format != "lines":
         form = config.results_format
         raise ConfigError(f"results format {form}: is for files; {config.results} gets lines; leave it out")

@@ -95,21 +95,21 @@ class MaskedFrame:
 
 
 def masked_frames(
-    resources: Resources, given: Input | Source | Moment, config: Config
+    resources: Resources, given: Input | Source | Moment, config: Config, stop: threading.Event | None = None
 ) -> Generator[MaskedFrame, None, None]:
     """Yields the frames of `given`. Everything is opened at the first frame, and closed with the generator.
 
-    Raises as `Segmenter.frames`.
+    Setting `stop` ends waits for bytes. Raises as `Segmenter.frames`.
     """
     config = replace(config, effect=DEFAULT_EFFECT)  # none is drawn, and no background is read
     with ExitStack() as exits:
         if isinstance(given, Moment):
             run = open_run(resources, given.video.info.source, given.config(config), exits, info=given.video.info)
         else:
-            stop = threading.Event()
-            source = exits.enter_context(opened(source_of(given, stop), stop))
+            ended = stop or threading.Event()
+            source = exits.enter_context(opened(source_of(given, ended), ended))
             check_live(source, config)
-            run = open_run(resources, source, config, exits)
+            run = open_run(resources, source, config, exits, stop=stop)
         info, plan, pix_fmt, choices = run.info, run.plan, run.plan.pix_fmt, run.choices
         overlap = run.overlap(exits)
         stages = exits.enter_context(MaskStages(resources, run, pix_fmt))

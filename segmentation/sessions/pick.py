@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 
-from segmentation.errors import ConfigError, InputError
+from segmentation.errors import ConfigError, InputError, Stopped
 from segmentation.frames.source import Source
 from segmentation.options.config import Config
 from segmentation.options.instances import Pick
@@ -18,12 +20,12 @@ _LISTS = "--results FILE --results-format mot lists"
 _LATER = 0.5  # seconds after the time in which the person may get an id
 
 
-def with_picked(resources: Resources, source: Source, config: Config) -> Config:
+def with_picked(resources: Resources, source: Source, config: Config, stop: threading.Event) -> Config:
     """Returns the options with ids in place of points, for a run that sees the same frames from the first on.
 
     The stretch up to the last of the times is followed once more for that, without an output, since the ids have to be
     known at the first frame. Raises `ConfigError` for a source that can be read once only, and `InputError` if nobody
-    is at a point.
+    is at a point. Setting `stop` ends it with `Stopped`.
     """
     named = (*config.except_, *config.only)
     picks = {text: pick for text in named if (pick := Named.parse(text).pick) is not None}
@@ -41,7 +43,7 @@ def with_picked(resources: Resources, source: Source, config: Config) -> Config:
     )
     if config.anonymize is None:
         first_pass = replace(first_pass, invert=False)
-    found = _found_ids(resources, source, first_pass, picks)
+    found = _found_ids(resources, source, first_pass, picks, stop)
     for text, pick in picks.items():
         if not found[text]:
             shows = _LISTS if config.anonymize else "--effect overlay --track balanced shows"
@@ -62,22 +64,27 @@ def _check(config: Config, text: str, pick: Pick) -> None:
         raise ConfigError(f"{option} {text}: its time is not in the stretch that is processed")
 
 
-def _found_ids(resources: Resources, source: Source, config: Config, picks: Mapping[str, Pick]) -> dict[str, int]:
+def _found_ids(
+    resources: Resources, source: Source, config: Config, picks: Mapping[str, Pick], stop: threading.Event
+) -> dict[str, int]:
     """Returns the ids of the instances at the points in the frames that are shown at the times, or soon after.
 
-    That is 0 for none. Raises `InputError` for a time behind the last frame.
+    That is 0 for none. Raises `InputError` for a time behind the last frame, and `Stopped`.
     """
     found = dict.fromkeys(picks, 0)
     before: MaskedFrame | None = None
     shown_for = _LATER  # seconds: the last frame, of which there may be no word
-    for frame in masked_frames(resources, source, config):
-        for text, pick in picks.items():
-            if not found[text] and pick.time < frame.seconds <= pick.time + _LATER:
-                shown = (one.id_at(pick.place(one.size)) for one in (before, frame) if one is not None)
-                found[text] = next(filter(None, shown), 0)
-        if before is not None:
-            shown_for = max(_LATER, frame.seconds - before.seconds)
-        before = frame
+    with closing(masked_frames(resources, source, config, stop)) as frames:
+        for frame in frames:
+            if stop.is_set():
+                raise Stopped(f"{source.label}: stopped before the first frame; nothing was written")
+            for text, pick in picks.items():
+                if not found[text] and pick.time < frame.seconds <= pick.time + _LATER:
+                    shown = (one.id_at(pick.place(one.size)) for one in (before, frame) if one is not None)
+                    found[text] = next(filter(None, shown), 0)
+            if before is not None:
+                shown_for = max(_LATER, frame.seconds - before.seconds)
+            before = frame
     if before is not None:
         for pick in picks.values():
             if pick.time > before.seconds + shown_for:

@@ -6,7 +6,7 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from segmentation.errors import DeviceMemoryError
+from segmentation.errors import DeviceMemoryError, causes
 from segmentation.models.model import load_model
 from segmentation.options.config import Config
 from segmentation.pipeline.resources import Resources, release_cached_memory
@@ -35,10 +35,8 @@ def forget(exc: BaseException) -> None:
     The exception's traceback holds the run's frames, and these hold its pictures and tensors. Without this their memory
     stays taken while the caller keeps the exception, or until the garbage collector finds the cycle.
     """
-    chain: BaseException | None = exc
-    while chain is not None:
-        for frame, _ in traceback.walk_tb(chain.__traceback__):
+    for one in causes(exc):
+        for frame, _ in traceback.walk_tb(one.__traceback__):
             if frame.f_code.co_filename.startswith(_PACKAGE):
                 with suppress(RuntimeError):  # it is still being executed
                     frame.clear()
-        chain = chain.__cause__ or chain.__context__

@@ -120,7 +120,7 @@ class Segmenter(Closing):
             case None if named and default_output(source).suffix.lower() in PICTURES:
                 if is_still(source, access_of(config, request.stop)):
                     raise ConfigError(f"{source.text}: {refused_for_pictures(config)}")
-        config = with_picked(self._resources, source, config)
+        config = with_picked(self._resources, source, config, request.stop)
         request = replace(request, config=config)
         while True:
             try:

@@ -47,6 +47,9 @@ from segmentation.web.webhooks import Webhooks
 
 _STATIC = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _WIDEST = 3840  # pixels of a frame that is asked for
+# Fields of requests, beside `file`.
+_OF_FRAMES = ("options", "project", "source", "time", "view", "width")
+_OF_JOBS = ("options", "project", "source", "webhook")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +144,7 @@ class _Api:
             return _static("login.html", "text/html")
         token = self._server.token
         with self._server.store.new_folder("inputs", keep=False) as folder:
-            given = (await Upload(folder, 0).read(request)).fields.get("token", "")
+            given = (await Upload(folder, 0, ("token",)).read(request)).fields.get("token", "")
         if token is None or not same(given, token):
             raise HTTPException(403, "the token is another")
         answer = RedirectResponse("/", HTTPStatus.SEE_OTHER)
@@ -174,7 +177,7 @@ class _Api:
 
     async def add_input(self, request: Request) -> Response:
         with self._server.store.new_folder("inputs") as folder:
-            upload = await Upload(folder, self._server.longest_upload).read(request)
+            upload = await Upload(folder, self._server.longest_upload, ()).read(request)
             about = await asyncio.to_thread(self._server.previews.about, upload.stored())
             one = self._server.store.add_input(upload.stored())
         return JSONResponse({"id": one.id, "name": one.name, **asdict(about)}, HTTPStatus.CREATED)
@@ -195,7 +198,7 @@ class _Api:
 
     async def frame(self, request: Request) -> Response:
         with self._server.store.new_folder("inputs", keep=False) as folder:
-            upload = await Upload(folder, self._server.longest_upload).read(request)
+            upload = await Upload(folder, self._server.longest_upload, _OF_FRAMES).read(request)
             fields = upload.fields
             view = fields.get("view", "result")
             if view not in get_args(View):
@@ -217,7 +220,7 @@ class _Api:
 
     async def mask(self, request: Request) -> Response:
         with self._server.store.new_folder("inputs", keep=False) as folder:
-            upload = await Upload(folder, self._server.longest_upload).read(request)
+            upload = await Upload(folder, self._server.longest_upload, ("options",)).read(request)
             picture = await asyncio.to_thread(
                 self._server.previews.mask, upload.stored(), parsed(upload.fields.get("options", ""))
             )
@@ -225,7 +228,7 @@ class _Api:
 
     async def command(self, request: Request) -> Response:
         with self._server.store.new_folder("inputs", keep=False) as folder:
-            fields = (await Upload(folder, 0).read(request)).fields
+            fields = (await Upload(folder, 0, ("name", "options", "project")).read(request)).fields
         options = dict(parsed(fields.get("options", "")))
         if fields.get("project"):
             options["project"] = fields["project"]
@@ -240,7 +243,7 @@ class _Api:
             await leave_out_rest(request)
             raise HTTPException(503, why)
         with store.new_folder("inputs") as folder:
-            upload = await Upload(folder, self._server.longest_upload).read(request)
+            upload = await Upload(folder, self._server.longest_upload, _OF_JOBS).read(request)
             options = parsed(upload.fields.get("options", ""))
             webhook = self._server.webhooks.checked(upload.fields.get("webhook", ""))
             source = upload.fields.get("source", "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -13,7 +13,7 @@ from python_multipart.exceptions import MultipartParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 
-from segmentation.errors import ConfigError, OutputError, SegmentationError, one_line, printable
+from segmentation.errors import ConfigError, OutputError, SegmentationError, did_you_mean, one_line, printable
 from segmentation.web.problems import TooMuch
 from segmentation.web.store import StoredInput
 
@@ -31,9 +31,9 @@ class _TooSlow(TooMuch):
 class Upload:
     """The fields of a request, and its file at `path` if it has one."""
 
-    def __init__(self, folder: Path, most: int) -> None:
-        """Files may have `most` bytes, and are written in `folder`."""
-        self._folder, self._most = folder, most
+    def __init__(self, folder: Path, most: int, known: Collection[str]) -> None:
+        """Files may have `most` bytes, and are written in `folder`. `known` are the names of the other fields."""
+        self._folder, self._most, self._known = folder, most, known
         self.fields: dict[str, str] = {}
         self.path: Path | None = None
         self.name = ""  # of the file, as the client calls it
@@ -85,6 +85,8 @@ class Upload:
             parser.finalize()
             if not self._whole:
                 raise ConfigError("the body: ends before its last boundary")
+            if self.path is not None and self.fields.get("source"):
+                raise ConfigError("file, source: both are there; send one of them")
         except (MultipartParseError, UnicodeDecodeError) as exc:
             raise ConfigError(f"the body: is no multipart/form-data ({one_line(exc)})") from exc
         except OSError as exc:
@@ -117,8 +119,11 @@ class Upload:
             self.name = options.get(b"filename", b"").decode().replace("\\", "/").rpartition("/")[2] or "input"
             self.path = self._folder / "input"
             self._file = open(self.path, "xb")  # noqa: SIM115  # `read` closes it
-        elif len(self.fields) >= _MOST_FIELDS:
-            raise TooMuch(f"the body: has more than {_MOST_FIELDS} fields")
+        elif self._field not in self._known:
+            near = did_you_mean(self._field, {"file", *self._known})
+            raise ConfigError(f"{printable(self._field)!r}: is no field of this request{near}")
+        elif self._field in self.fields:
+            raise ConfigError(f"{self._field}: is there twice")
 
     def _take(self, data: bytes, start: int, end: int) -> None:
         if self._field == "file" and self._file is not None:

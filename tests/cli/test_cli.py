@@ -175,6 +175,11 @@ def test_the_plan_refuses_what_the_run_would(
         (["clip.mp4", "-o", ""], 2, "output '': must be the name of a file or a folder"),
         (["ftp://me:secret@host/a.mp4"], 1, "ftp://***@host/a.mp4: is no address that is read; those begin with http"),
         (["front door=rtsp://host/a"], 1, "rtsp://host/a: 'front door' is no name of a source; use letters, digits"),
+        (
+            ["clip.mp4", "--effect", "video:rtsp://me:secret@host/a"],
+            1,
+            "rtsp://***@host/a: is a live source, ",
+        ),
         (["hall=rtmps://me:secret@host/a"], 1, "hall=rtmps://***@host/a: is no address that is read; those begin with"),
         (["hall=http://me:secret@host/a.ts"], 1, "hall=http://***@host/a.ts: a name stands before live sources alone"),
         (["*.webm"], 1, "no videos or pictures there"),

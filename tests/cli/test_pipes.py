@@ -88,6 +88,28 @@ def test_a_file_led_to_standard_input_can_be_sought(tmp_path: Path) -> None:
     assert len(times(out)) == 5
 
 
+@pytest.mark.parametrize("name", ["-", "/dev/stdin", "in.mp4"])
+def test_the_plan_of_what_a_pipe_brings(name: str, tmp_path: Path) -> None:
+    """Its stages are those of the video in it, and the pipe is read no further."""
+    source, stages = (
+        (tmp_path / name if name == "in.mp4" else Path(name)),
+        ("--plan", "--effect", "cutout", "-o", tmp_path / "out.webm"),
+    )
+    if name == "in.mp4":
+        os.mkfifo(source)
+        writer = threading.Thread(target=_fill, args=[source])
+        writer.start()
+    done, of_file = (piped(SAMPLE, given, *stages) for given in (source, SAMPLE))
+    assert done.returncode == 0 and done.stdout.splitlines()[2:] == of_file.stdout.splitlines()[2:], done.stderr
+    if name == "in.mp4":
+        writer.join()
+
+
+def _fill(pipe: Path) -> None:
+    with suppress(BrokenPipeError):
+        pipe.write_bytes(SAMPLE.read_bytes())
+
+
 @pytest.mark.slow
 def test_a_stretch_of_a_pipe(tmp_path: Path) -> None:
     outs = [tmp_path / "file.mkv", tmp_path / "pipe.mkv"]

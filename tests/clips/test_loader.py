@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from barcode import read
 from numbered import all_frames, damage, numbered
+from videos import Synthetic
 
 from segmentation.clips import Batch, ClipDataset, ClipLoader, Output, Window, host_clips
 from segmentation.clips import loader as loader_module
@@ -337,6 +338,18 @@ def test_masks_of_another_video_are_refused(tmp_path: Path) -> None:
 def test_what_can_not_be_is_one_line(dataset: ClipDataset, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ClipLoader(dataset, **{"batch_size": 2, **options})
+
+
+def test_pictures_of_several_sizes_need_a_size(tmp_path: Path) -> None:
+    """A batch of them is refused before it is decoded; a clip alone is none."""
+    for name, size in (("a.mkv", (64, 48)), ("b.mkv", (48, 64))):
+        Synthetic(size=size, pts=range(4)).write(tmp_path / name)
+    mixed = ClipDataset(tmp_path, length=2)
+    with pytest.raises(ConfigError, match=r"output 'input': .*a\.mkv has 64x48 and .*b\.mkv has 48x64; give size="):
+        ClipLoader(mixed, batch_size=2)
+    shapes = {batch["input"].shape for batch in ClipLoader(mixed, batch_size=1)}
+    assert shapes == {(1, 2, 3, 48, 64), (1, 2, 3, 64, 48)}
+    assert len(list(ClipLoader(mixed, batch_size=2, outputs={"input": Output(size=(8, 8))}))) == 2
 
 
 @pytest.mark.skipif(find_gpu() is not None, reason="there is a GPU")

@@ -143,6 +143,8 @@ def test_numbers_and_layout() -> None:
         ({"color": "hsv"}, "color 'hsv'"),
         ({"layout": "NCHW"}, "layout 'NCHW'"),
         ({"std": (1, 0, 1)}, "std"),
+        ({"std": 0.5}, "std 0.5: must be three numbers"),
+        ({"mean": (0.4, 0.5)}, r"mean \(0\.4, 0\.5\): must be three numbers"),
     ],
 )
 def test_what_can_not_be_is_one_line(options: dict[str, object], message: str, tmp_path: Path) -> None:

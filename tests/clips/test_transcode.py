@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from barcode import read
 from numbered import all_frames, damage, numbered
+from videos import Synthetic
 
 from segmentation.clips import ClipDataset
 from segmentation.clips.index import index_of
@@ -43,6 +44,15 @@ def test_frames_of_avi_get_their_times_in_order(tmp_path: Path) -> None:
     transcode(str(source), target := tmp_path / "b.mp4", Recipe())
     assert numbers(target) == list(range(24))
     assert np.allclose(np.diff(index_of(str(target)).seconds), 1 / 30, atol=1e-3)
+
+
+def test_a_rate_that_leaves_no_frame_is_an_error(tmp_path: Path) -> None:
+    """The file could not be read."""
+    source = Synthetic(codec="libx264", pts=(0,)).write(tmp_path / "a.mp4")  # 40 ms
+    with pytest.raises(InputError, match="is shorter than half a frame at 10 a second; name another rate"):
+        transcode(str(source), tmp_path / "b.mp4", Recipe(rate=Fraction(10)))
+    assert [path.name for path in tmp_path.iterdir()] == ["a.mp4"]
+    assert transcode(str(source), tmp_path / "c.mp4", Recipe(rate=Fraction(13))).frames == 1
 
 
 def test_frames_at_another_rate_and_size(tmp_path: Path) -> None:

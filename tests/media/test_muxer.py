@@ -215,6 +215,17 @@ def test_ticks_are_rounded_as_the_fraction_would_be(base: Fraction, unit: Fracti
     assert list(map(Ticks(base, unit), times)) == [round(time * base / unit) for time in times]
 
 
+@pytest.mark.parametrize("codec", ["ac3", "eac3", "flac", "mp2", "pcm_s16le"])
+def test_avi_gets_sound_alone_whose_packets_have_a_length(codec: str, tmp_path: Path) -> None:
+    """E-AC-3 and FLAC were heard within a fraction of a second, one packet over the other."""
+    clip = Synthetic(codec="libx264", audio=codec).write(tmp_path / "a.mkv")
+    done = cli(clip, "-o", tmp_path / "b.avi")
+    assert done.returncode == 0
+    left_out = codec in ("eac3", "flac")
+    assert (f"(audio {codec}) is left out: .avi files can't hold it; .mkv files can" in done.stderr) == left_out
+    assert left_out or same_packets(packets(tmp_path / "b.avi", "audio"), packets(clip, "audio"), Fraction(1, 100))
+
+
 @pytest.mark.parametrize("codec", ["adpcm_ms", "pcm_s16le"])
 def test_avi_gets_adpcm_alone_whose_blocks_have_a_size(codec: str, tmp_path: Path) -> None:
     """NUT does not state it, and no player could decode the copy."""

@@ -11,7 +11,7 @@ import pytest
 from networks import RED, make_model
 
 from segmentation import Config, EngineError, ModelError
-from segmentation.models.metadata import KEYS
+from segmentation.models.metadata import KEYS, load_json
 from segmentation.models.model import load_model
 from segmentation.models.sidecar import digest, load_plan
 
@@ -72,6 +72,11 @@ def test_a_long_name_is_not_quoted(tmp_path: Path) -> None:
     assert "more than 200 characters" in refused(
         make_model(tmp_path / "m.onnx", RED, metadata={"model_output": "x" * 10**6})
     )
+
+
+def test_a_json_of_an_editor_on_windows(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(b'\xef\xbb\xbf{"labels": ["cat"]}\r\n')
+    assert load_json(tmp_path / "a.json") == {"labels": ["cat"]}
 
 
 def test_a_huge_json_is_not_read(tmp_path: Path) -> None:

@@ -28,6 +28,11 @@ def test_a_review_has_a_correction_a_line(tmp_path: Path) -> None:
     assert read_corrections(None) == ()
 
 
+def test_a_review_of_an_editor_on_windows(tmp_path: Path) -> None:
+    (tmp_path / "review.txt").write_bytes(b"\xef\xbb\xbfcover id:1\r\nleave id:2\r\n")
+    assert [line.ids for line in read_corrections(tmp_path / "review.txt")] == [{1}, {2}]
+
+
 @pytest.mark.parametrize("line", ["hide id:3", "cover", "cover id:x", "leave 1,2,3", "leave id:3@2-1", "cover id:3@2"])
 def test_a_line_that_is_none_is_named(tmp_path: Path, line: str) -> None:
     review = tmp_path / "review.txt"

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 import struct
 from fractions import Fraction
 from pathlib import Path
@@ -216,6 +217,40 @@ def test_what_the_container_cannot_hold_is_said(tmp_path: Path) -> None:
         assert [s.type for s in container.streams] == ["video", "audio"]
     assert cli(source, "-o", tmp_path / "out.webm", "--max-frames", "3").stderr.count("is left out") == 4
     assert cli(source, "-o", tmp_path / "out.mkv").stderr.count("is left out") == 1
+
+
+@pytest.mark.parametrize(
+    ("suffix", "lost"),
+    [
+        (".ts", "2 chapters, title, artist, comment, creation_time"),
+        (".avi", "2 chapters, creation_time"),
+        (".flv", "2 chapters"),
+        (".gif", "2 chapters, title, artist, comment, creation_time"),
+        (".mov", ""),
+        (".nut", ""),
+    ],
+)
+def test_chapters_and_tags_that_a_format_does_not_hold_are_said(suffix: str, lost: str, tmp_path: Path) -> None:
+    tags = {"title": "T", "artist": "A", "comment": "C", "creation_time": "2020-01-02T03:04:05.000000Z"}
+    source = Synthetic(codec="libx264", chapters=CHAPTERS, metadata=tags).write(tmp_path / "in.mp4")
+    done = cli(source, "-o", tmp_path / f"out{suffix}", "--max-frames", "3")
+    said = re.findall(rf"in\.mp4: left out, since \{suffix} files can't hold them: (.*)", done.stderr)
+    assert done.returncode == 0 and sorted(", ".join(said).split(", ")) == sorted(lost.split(", ")), done.stderr
+    if suffix != ".gif":  # whose demuxer reads none
+        with av.open(str(tmp_path / f"out{suffix}")) as container:
+            there = {*container.metadata, *(["2 chapters"] if container.chapters() else [])}
+        assert {"2 chapters", *tags} - there == {*lost.split(", ")} - {""}
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mov", ".mkv"])
+def test_the_titles_of_tracks_stay(suffix: str, tmp_path: Path) -> None:
+    """FFmpeg reads those of an MP4 by another name than it writes them."""
+    tags = {"video_tags": {"title": "wide"}, "audio_tags": {"title": "room"}}
+    source = Synthetic(codec="libx264", audio="aac", **tags).write(tmp_path / "in.mp4")  # type: ignore[arg-type]
+    target = tmp_path / f"out{suffix}"
+    segment(source, target)
+    with av.open(str(target)) as container:
+        assert [s.metadata.get("title") or s.metadata.get("name") for s in container.streams] == ["wide", "room"]
 
 
 def test_chapters_alone_are_no_reason_for_a_line(tmp_path: Path) -> None:

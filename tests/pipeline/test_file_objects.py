@@ -1,6 +1,7 @@
 """Bytes and file objects as the input and the output of runs and iterators."""
 
 import io
+import sys
 from itertools import islice
 from pathlib import Path
 from pipes import Once
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from paths import SAMPLE
 from program import run_tool
-from quick import segment
+from quick import NETWORK, segment
 from videos import Synthetic, packets, pictures, same_packets, times
 
 from segmentation import ConfigError, InputError, Segmenter
@@ -93,6 +94,71 @@ def test_frames_before_a_read_that_fails_are_kept(tmp_path: Path, caplog: pytest
 def test_an_input_of_which_nothing_can_be_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^<stream>: cannot be read \(the connection broke off\)$"):
         segment(_Breaking(b"", 0), tmp_path / "out.mkv")
+
+
+class _Interrupting:
+    """A file object that Ctrl-C interrupts, once, when `after` bytes have been read or written."""
+
+    def __init__(self, data: bytes, after: int) -> None:
+        self._data, self._after, self._done = io.BytesIO(data), after, 0
+
+    def read(self, size: int) -> bytes:
+        self._interrupt()
+        data = self._data.read(min(size, 4096))
+        self._done += len(data)
+        return data
+
+    def write(self, data: bytes) -> int:
+        self._interrupt()
+        self._done += len(data)
+        return len(data)
+
+    def _interrupt(self) -> None:
+        if self._after <= self._done:
+            self._after = sys.maxsize
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("after", [0, 5_000, 20_000])
+def test_an_interrupt_within_a_read_or_a_write(after: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """PyAV prints what a callback raises unless it is an `Exception`, and goes on: with less than all bytes."""
+    clip = Synthetic(codec="libx264", audio="mp2").write(tmp_path / "a.ts")
+    given: Any = [_Interrupting(clip.read_bytes(), after) for _ in range(3)]
+    with pytest.raises(KeyboardInterrupt):
+        segment(given[0], tmp_path / "out.mkv")
+    with pytest.raises(KeyboardInterrupt):
+        segment(clip, given[1])
+    with Segmenter(model=NETWORK) as segmenter, pytest.raises(KeyboardInterrupt):
+        list(segmenter.frames(given[2]))
+    assert [path.name for path in tmp_path.iterdir()] == ["a.ts"]
+    assert "Exception ignored" not in capfd.readouterr().err
+
+
+def test_an_exception_that_is_its_own_cause(tmp_path: Path) -> None:
+    """What is behind it is looked through, and not for ever."""
+
+    def fail(done: int, expected: int) -> None:
+        error = RuntimeError("by the caller")
+        raise error from error
+
+    with pytest.raises(RuntimeError, match="by the caller"):
+        segment(SAMPLE, tmp_path / "out.mp4", max_frames=2, progress=fail)
+
+
+def test_results_in_an_object_that_has_nothing_but_write(tmp_path: Path) -> None:
+    class Lines:
+        def __init__(self) -> None:
+            self.text = ""
+
+        def write(self, text: str) -> None:
+            self.text += text
+
+    lines: Any = Lines()
+    segment(SAMPLE, tmp_path / "out.mp4", results=lines, max_frames=3)
+    assert len(lines.text.splitlines()) == 3
+    of_bytes: Any = io.BytesIO()
+    with pytest.raises(ConfigError, match="results: is of type BytesIO; give a file's name, or a file object"):
+        segment(SAMPLE, tmp_path / "other.mp4", results=of_bytes)
 
 
 def test_results_in_a_file_object(tmp_path: Path) -> None:

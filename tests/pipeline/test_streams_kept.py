@@ -124,6 +124,17 @@ def test_a_codec_without_a_place_in_the_format_is_refused(codec: str, suffix: st
     assert not list(tmp_path.glob("*b*"))
 
 
+@pytest.mark.parametrize(("codec", "rate"), [("aac", 48000), ("ac3", 44100), ("pcm_s24le", 44100), ("pcm_alaw", 44100)])
+def test_lengths_that_a_source_rounds_move_no_sound(
+    codec: str, rate: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Matroska counts milliseconds: in 8 s the lengths of packets miss more than a tenth of a second."""
+    suffix = ".mov" if codec == "pcm_alaw" else ".mkv"
+    clip = Synthetic(codec="libx264", pts=range(200), audio=codec, audio_rate=rate).write(tmp_path / f"in{suffix}")
+    report = segment(clip, tmp_path / "out.avi", verify=suffix == ".mkv", **PLAIN)
+    assert report.complete and "early" not in caplog.text
+
+
 def test_sound_that_avi_moves_is_said_and_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """AVI states no times of sound: one that begins late is heard from the beginning on."""
     whole = Synthetic(codec="libx264", pts=range(50), audio="mp2", audio_seconds=2).write(tmp_path / "whole.mkv")

@@ -2,6 +2,7 @@
 
 import io
 import json
+import threading
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -107,6 +108,23 @@ def test_pick_of_nobody_names_the_place(run: Callable[..., list[NDArray[np.uint8
         run(pick="5%,5%@99")
     with pytest.raises(ConfigError, match="not in the stretch"):
         run(pick="5,5@1", start=1.5)
+
+
+def test_a_stop_is_heeded_while_somebody_is_looked_for(clip: Path, tmp_path: Path) -> None:
+    """The stretch up to the time of --pick was followed to its end."""
+    stop, seen = threading.Event(), []
+
+    def stopping(pictures: NDArray[np.float32]) -> NDArray[np.float32]:
+        seen.extend(pictures)
+        if len(seen) > 3:
+            stop.set()
+        return bright(pictures)
+
+    options = {"input_size": (144, 256), "activation": "none", "labels": ("person",), "batch_size": 1}
+    said = "stopped before the first frame; nothing was written"
+    with Segmenter(model=stopping, **options) as session, pytest.raises(InputError, match=said):  # type: ignore[arg-type]
+        session.run(clip, tmp_path / "out.mkv", pick="40,90@1.9", stop=stop)
+    assert len(seen) < FRAMES / 2 and not any(tmp_path.iterdir())
 
 
 def test_an_effect_on_a_label_leaves_all_else_as_it_is(run: Callable[..., list[NDArray[np.uint8]]], clip: Path) -> None:

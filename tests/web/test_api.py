@@ -325,7 +325,7 @@ def test_uploads_have_a_limit(served: Served, tmp_path: Path) -> None:
     assert detail(served.ask("api/jobs", {"file": tmp_path / "long.mp4"}))[0] == 413
     (tmp_path / "long.mp4").write_bytes(bytes(50 << 20))  # the answer comes although the connection ends with it
     assert detail(served.ask("api/jobs", {"file": tmp_path / "long.mp4"}))[0] == 413
-    assert detail(served.ask("api/inputs", {"file": SAMPLE, "source": "x" * 70_000}))[0] == 413
+    assert detail(served.ask("api/jobs", {"file": SAMPLE, "options": "x" * 70_000}))[0] == 413
 
 
 def test_a_private_address_is_refused_from_the_first(served: Served) -> None:

@@ -269,7 +269,7 @@ def test_a_face_is_chosen_and_taken_back(shared: Served, browser: Any) -> None:
 
     page.click("#face")
     drag(page, (0.02, 0.02))  # nobody is there: that is said, and the choice is as before
-    page.wait_for_selector("#message:text('nobody is at 19,7 at 0.333333 s; choose a point on someone')")
+    page.wait_for_selector("#message:text('nobody is at 19,7 at 0.333 s; choose a point on someone')")
     assert page.locator("#faces li").count() == 0 and state(page) == before
     page.select_option("#cover", "")
     before = (shown(page, before), state(page))[1]

@@ -30,7 +30,7 @@ def left_of(most: int, headers: list[tuple[bytes, bytes]], folder: Path) -> int:
     kind = (b"content-type", b"multipart/form-data; boundary=b")
     request = Request({"type": "http", "headers": [kind, *headers]}, receive)
     with pytest.raises(TooMuch):
-        asyncio.run(Upload(folder, most).read(request))
+        asyncio.run(Upload(folder, most, ()).read(request))
     return len(chunks)
 
 
@@ -52,7 +52,7 @@ def refused(body: bytes, folder: Path) -> str:
     kind = (b"content-type", b"multipart/form-data; boundary=b")
     request = Request({"type": "http", "headers": [kind]}, receive)
     with pytest.raises(ConfigError) as error:
-        asyncio.run(Upload(folder, 1000).read(request))
+        asyncio.run(Upload(folder, 1000, ("options", "source")).read(request))
     return str(error.value)
 
 
@@ -64,6 +64,19 @@ def test_a_body_that_ends_early_is_refused(end: bytes, tmp_path: Path) -> None:
 def test_a_file_in_a_field_of_text_is_said(tmp_path: Path) -> None:
     body = HEAD.replace(b'"file"', b'"source"') + b"\xff\xd8\r\n--b--\r\n"
     assert refused(body, tmp_path) == "source: is no UTF-8 text; send a file as file=@NAME"
+
+
+def field(name: str, value: bytes = b"a") -> bytes:
+    return b'--b\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n' % (name.encode(), value)
+
+
+def test_what_would_count_for_nothing_is_refused(tmp_path: Path) -> None:
+    """A misspelt `options` gave another video than was asked for."""
+    end = b"--b--\r\n"
+    assert refused(field("option") + end, tmp_path) == "'option': is no field of this request; did you mean options?"
+    assert refused(field("options") * 2 + end, tmp_path) == "options: is there twice"
+    both = field("source") + HEAD + b"video\r\n" + end
+    assert refused(both, tmp_path) == "file, source: both are there; send one of them"
 
 
 def test_drips_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations  # av.Packet takes its parameter only for type checkers
 
 import logging
+import re
 from fractions import Fraction
 
+from av.audio.stream import AudioStream
 from av.packet import Packet
 from av.stream import Stream
 from av.video.stream import VideoStream
@@ -33,15 +35,14 @@ class FormatLimits:
         self._stated: dict[int, tuple[int, int]] = {}  # by stream, what its packets state, see `adts_of`
         self._heard: dict[int, Fraction] = {}  # seconds of sound by stream, in AVI, whose sound has no times
 
-    def follow(self, packet: Packet[Stream], at: Fraction) -> None:
-        """Says once where a copied packet, at `at` seconds of the output, is played otherwise."""
-        if self._form == "avi" and packet.stream.type == "audio":
-            self._follow_sound(packet, at)
+    def follow(self, packet: Packet[Stream], at: Fraction, copy: Stream) -> None:
+        """Says once where a packet for the stream `copy`, at `at` seconds of the output, is played otherwise."""
+        if self._form == "avi" and isinstance(packet.stream, AudioStream):
+            self._follow_sound(packet, at, _length_in_avi(packet, packet.stream, copy.time_base or Fraction(0)))
         self._follow_header(packet, at)
 
-    def _follow_sound(self, packet: Packet[Stream], at: Fraction) -> None:
+    def _follow_sound(self, packet: Packet[Stream], at: Fraction, length: Fraction) -> None:
         """Says once where sound in AVI is heard early: it follows the sound before it, or begins at once."""
-        length = (packet.duration or 0) * packet.time_base
         heard = self._heard.get(packet.stream_index, Fraction(0))
         self._heard[packet.stream_index] = heard + length if length else at
         if length and at - heard > LIP_SYNC + length and not self.wrong_sound:
@@ -90,6 +91,19 @@ class FormatLimits:
                 what, target = f"its {kind_of(packet.stream)} has a gap of {hours:.1f} h at {at:.1f} s", self._target
                 raise OutputError(f"{target}: {what}, longer than {target.suffix} files can state; name a .mkv")
         self._last_ticks[stream] = tick
+
+
+def _length_in_avi(packet: Packet[Stream], stream: AudioStream, unit: Fraction) -> Fraction:
+    """Returns for how many seconds a packet is heard in AVI, 0 if nothing says so. `unit` is the AVI's.
+
+    What sources state is often rounded, to milliseconds in Matroska and FLV: some seconds make a tenth of one.
+    """
+    codec = stream.codec_context.name
+    if codec.startswith("pcm_"):
+        bits = re.search(r"\d+", codec)  # of G.711 eight
+        return Fraction(packet.size * 8, (int(bits[0]) if bits else 8) * stream.codec_context.channels * stream.rate)
+    stated = (packet.duration or 0) * packet.time_base
+    return unit if abs(stated - unit) <= packet.time_base else stated
 
 
 class Ticks:

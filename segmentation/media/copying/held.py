@@ -1,6 +1,7 @@
 """Which streams and tags of another file a format holds, found by writing them to memory."""
 
 import io
+import struct
 from contextlib import suppress
 
 import av
@@ -13,9 +14,11 @@ from segmentation.frames import VideoInfo
 from segmentation.media.containers import has_rate
 from segmentation.media.copying.sound_copy import name_channels
 from segmentation.media.copying.tags import MP4, kind_of, lasting_tags
+from segmentation.media.demux import demuxed
 from segmentation.media.opening.open_input import OPEN_OPTIONS, open_input
 
-_BLOCK_ALIGN = 8 + 12  # bytes from a chunk's name to nBlockAlign of its WAVEFORMATEX
+_CHUNK = 8  # bytes of a chunk's name and length, in AVI
+_SHORTEST = 0.001  # seconds: no codec's packets are shorter
 _LAST_OF_AC3 = 10  # versions of the bit stream (bsid) above are E-AC-3's
 
 
@@ -36,20 +39,25 @@ def format_holds(format_name: str, stream: Stream, file: io.BytesIO) -> bool:
             trial.start_encoding()
     except (av.error.FFmpegError, ValueError):
         return False
-    return format_name != "avi" or not isinstance(stream, AudioStream) or _states_blocks(file, stream)
+    return not isinstance(stream, AudioStream) or states_packets(format_name, file.getvalue(), stream)
 
 
-def _states_blocks(file: io.BytesIO, stream: AudioStream) -> bool:
-    """Returns whether the header of an AVI, in memory, states the size of ADPCM's blocks, as decoders need it.
+def states_packets(format_name: str, header: bytes, stream: AudioStream) -> bool:
+    """Returns whether a header of this format states size and length of its sound's packets, as players need them.
 
-    NUT has no place for that size, and FFmpeg's muxer of AVI then writes that of a sample.
+    AVI alone may not. `stream` is the sound, or one of the same codec and channels.
+    ADPCM is decoded by that size. Of sound without a constant rate, a packet counts as a length for each block that it
+    begins, as in DirectShow: FLAC, E-AC-3, AMR and DTS would be heard at once, or several times too slowly, where
+    FFmpeg's muxer has no length or writes the size of a sample.
     """
-    header = file.getvalue()
-    at = header.find(b"strf") + _BLOCK_ALIGN
-    smallest = 4 * stream.codec_context.channels  # bytes: each channel has a header
-    return (
-        not stream.codec_context.name.startswith("adpcm_") or int.from_bytes(header[at : at + 2], "little") > smallest
-    )
+    if format_name != "avi":
+        return True
+    scale, rate, *_, sample = struct.unpack_from("<7I", header, header.find(b"strh") + _CHUNK + 20)
+    bytes_a_second, block = struct.unpack_from("<IH", header, header.find(b"strf") + _CHUNK + 8)
+    if stream.codec_context.name.startswith("adpcm_"):
+        return bool(block > 4 * stream.codec_context.channels)  # bytes: each channel has a header
+    length = scale / rate  # seconds
+    return bool(sample or (length >= _SHORTEST and (not block or block + 1 > bytes_a_second * length)))
 
 
 def is_named_wrongly(stream: Stream, source: InputContainer, info: VideoInfo) -> bool:
@@ -61,7 +69,7 @@ def is_named_wrongly(stream: Stream, source: InputContainer, info: VideoInfo) ->
     if info.source.stream is not None:
         info.source.stream.expect(1)
     with suppress(av.error.FFmpegError), open_input(info.source, info.access) as again:
-        first = next((bytes(packet) for packet in again.demux(again.streams[stream.index]) if packet.size > 5), None)
+        first = next((bytes(packet) for packet in demuxed(again, again.streams[stream.index]) if packet.size > 5), None)
         return first is not None and first[:2] == b"\x0b\x77" and first[5] >> 3 > _LAST_OF_AC3
     return False
 

@@ -13,7 +13,6 @@ import av.error
 from segmentation.errors import one_line
 from segmentation.frames import VideoInfo
 from segmentation.media.bitstream.losses import TOLERATED, is_whole
-from segmentation.media.opening.download import InterruptedDownload
 from segmentation.media.source_packets import SourcePackets, leads_there
 
 if TYPE_CHECKING:
@@ -76,8 +75,6 @@ class SourceCopy:
                     dts = self._fit(packet, self._settle(packet))
                     if dts is not None:
                         yield dts * packet.time_base, packet
-        except InterruptedDownload:
-            raise
         except av.error.FFmpegError as exc:
             self.cut_short = True
             log.warning("%s: its other streams can't be read to the end (%s)", self._info.path, one_line(exc))

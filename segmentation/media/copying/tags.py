@@ -16,6 +16,13 @@ log = logging.getLogger(__name__)
 
 _NAMELESS = {"language", "handler_name", "vendor_id", "timecode"}  # tags that say nothing of what is shown
 MP4 = ("mp4", "mov")  # FFmpeg's muxers
+_CHAPTERS = {*MP4, "ipod", "f4v", "3gp", "3g2", "matroska", "webm", "nut", "asf"}  # the formats that hold them
+_TAGS = _CHAPTERS | {"flv"}  # likewise any tag of a file
+# What a RIFF file has names for, in FFmpeg's riff.c.
+_IN_AVI = {
+    *("album", "artist", "comment", "copyright", "date", "encoded_by", "genre", "language", "software", "timecode"),
+    *("title", "track"),
+}
 # `alpha_mode` belongs to VP8 and VP9 with alpha, which outputs of such a source have not.
 _OWN_TAGS = {"alpha_mode", "encoder", "major_brand", "minor_version", "compatible_brands", "duration"}
 _MATROSKA_STATISTICS = ("BPS", "NUMBER_OF_", "_STATISTICS", "DURATION")
@@ -29,6 +36,8 @@ def lasting_tags(metadata: dict[str, str]) -> dict[str, str]:
 def tags_of(stream: Stream, *, discreet: bool) -> dict[str, str]:
     """Returns the tags that the stream's counterpart gets; if `discreet`, those that name nobody."""
     tags = lasting_tags(stream.metadata)
+    if "name" in tags:  # as FFmpeg reads the title of an MP4's track, and writes none
+        tags.setdefault("title", tags.pop("name"))
     return {name: tags[name] for name in tags if name.lower() in _NAMELESS} if discreet else tags
 
 
@@ -38,6 +47,15 @@ def name_left_out(source: InputContainer, path: str) -> None:
     chapters = [f"{len(source.chapters())} chapters"] if source.chapters() else []
     if what := [*chapters, *(name for name in tags if name.lower() not in _NAMELESS)]:
         log.warning("%s: left out, since they may name people: %s (--keep-metadata)", path, ", ".join(what))
+
+
+def name_not_held(source: InputContainer, form: str, path: str, output: str) -> None:
+    """Says which chapters and tags of a file the output's format does not hold."""
+    holds = lasting_tags(source.metadata) if form in _TAGS else _IN_AVI if form == "avi" else ()
+    lost = [name for name in lasting_tags(source.metadata) if name not in holds and name.lower() not in holds]
+    chapters = [f"{len(source.chapters())} chapters"] if source.chapters() and form not in _CHAPTERS else []
+    if chapters or lost:
+        log.warning("%s: left out, since %s can't hold them: %s", path, output, ", ".join([*chapters, *lost]))
 
 
 def kind_of(stream: Stream) -> str:

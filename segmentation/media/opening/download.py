@@ -36,6 +36,7 @@ from segmentation.errors import one_line
 from segmentation.media.opening.joined_ts import JoinedTs
 from segmentation.media.timed_response import TimedResponse
 from segmentation.system.access import Access
+from segmentation.system.interrupts import carries_interrupts
 from segmentation.system.safe_files import UNWAITED
 
 CONNECT, STALL = 20.0, 60.0  # seconds without an answer, and without a byte
@@ -58,10 +59,6 @@ class DownloadError(av.error.FFmpegError):
         super().__init__(errno.EIO, text)
 
 
-class InterruptedDownload(DownloadError):
-    """A read during which KeyboardInterrupt was raised, which can't pass through FFmpeg."""
-
-
 class Files:
     """Opens what a container reads, as PyAV's `io_open`: the input itself, and what an allowed playlist names."""
 
@@ -74,12 +71,13 @@ class Files:
         self.complete = False  # the container is open, and may read as many files as it has segments
         self.beginning = b""  # of the input, if it is an address
 
+    @carries_interrupts
     def __call__(self, url: str, flags: int, options: dict[str, str]) -> HttpFile | BinaryIO | JoinedTs:
         if self._failed.is_set():  # PyAV prints an error that follows another
             return BytesIO()
         try:
             return self._open(url)
-        except DownloadError:
+        except BaseException:  # an interrupt too: FFmpeg would go on with the next file
             self._failed.set()
             raise
 
@@ -197,13 +195,14 @@ class HttpFile:
         self._position = start + offset
         return self._position
 
+    @carries_interrupts
     def read(self, size: int) -> bytes:
         """Returns some bytes, none at the end."""
         if self._failed.is_set():
             return b""
         try:
             return self._read(size)
-        except DownloadError:
+        except BaseException:  # an interrupt too
             self._failed.set()
             raise
 
@@ -248,17 +247,14 @@ class _Download:
     def take(self) -> bytes:
         """Waits for bytes; returns none at the end. Single bytes, now and then, are no data."""
         begin = time.monotonic()
-        try:
-            while True:
-                with suppress(queue.Empty):
-                    item = self._items.get(timeout=_POLL)
-                    break
-                if self._access.stop.is_set():
-                    raise DownloadError("stopped while waiting for data")
-                if time.monotonic() - begin > self._patience:
-                    raise self._given_up(f"no {self._missing}")
-        except KeyboardInterrupt as exc:
-            raise InterruptedDownload("interrupted") from exc
+        while True:
+            with suppress(queue.Empty):
+                item = self._items.get(timeout=_POLL)
+                break
+            if self._access.stop.is_set():
+                raise DownloadError("stopped while waiting for data")
+            if time.monotonic() - begin > self._patience:
+                raise self._given_up(f"no {self._missing}")
         if isinstance(item, DownloadError):
             raise item
         self._waited += time.monotonic() - begin

@@ -14,6 +14,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from segmentation.system.interrupts import carries_interrupts
+
 _PACKET, _SYNC = 188, b"\x47"
 _NULL = 0x1FFF  # the PID of packets without content
 _PACKETS = re.compile(rb"G.{187}G.{187}G", re.DOTALL)
@@ -87,6 +89,7 @@ class JoinedTs(io.RawIOBase):
         self._file.close()
         super().close()
 
+    @carries_interrupts
     def read(self, size: int = -1) -> bytes:
         """Returns some bytes, none at the end."""
         size = _READ if size < 0 else size

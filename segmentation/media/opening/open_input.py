@@ -25,6 +25,7 @@ from segmentation.media.opening.joined_ts import BEGINNING, JoinedTs, is_ts
 from segmentation.media.pictures.heif import is_tiled, open_heif
 from segmentation.media.pictures.webp import is_animated_webp, open_animated_webp
 from segmentation.system.access import MAX_PIXELS, Access, check_size, refused_above
+from segmentation.system.interrupts import interrupts
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,8 @@ def no_such_file(path: str) -> InputError:
         return InputError(f"{path!r}: must be the name of a file")
     if "://" not in path:
         return InputError(f"{path}: no such file")
+    if Source.parse(path).is_live:  # such as the file of an effect
+        return InputError(f"{path}: is a live source, which inputs alone can be; name a file or an http(s) address")
     name, _, address = path.partition("=")
     if is_url(address):
         return InputError(f"{path}: a name stands before live sources alone, such as HLS; leave out {name}=")
@@ -109,9 +112,10 @@ def open_input(
         options |= _BRIEF if brief and mp4 else {}
         analysis = analysis_options(access) | (_NO_ANALYSIS if mp4 else {})
         opener = files or (_open_ts if is_ts(beginning) else None)
-        container: InputContainer = av.open(
-            name, "r", timeout=limits, options=analysis, container_options=options, io_open=opener, **OPEN_OPTIONS
-        )
+        with interrupts():
+            container: InputContainer = av.open(
+                name, "r", timeout=limits, options=analysis, container_options=options, io_open=opener, **OPEN_OPTIONS
+            )
         if brief and mp4 and not all(map(_is_described, container.streams)):
             container.close()
             return open_input(source, access, limits)
@@ -161,9 +165,10 @@ def _open_bytes(source: ByteSource, access: Access) -> InputContainer:
     try:
         reader = JoinedTs(source.open())
         # Without a time limit: the program before a pipe may take long to begin.
-        container: InputContainer = av.open(
-            reader, "r", options=analysis_options(access), container_options=options, **OPEN_OPTIONS
-        )
+        with interrupts():
+            container: InputContainer = av.open(
+                reader, "r", options=analysis_options(access), container_options=options, **OPEN_OPTIONS
+            )
         return container
     except (av.error.FFmpegError, OSError, ValueError, TypeError) as exc:
         if source.fault:

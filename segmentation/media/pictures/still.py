@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from segmentation.errors import InputError, OutputError, one_line
 from segmentation.frames.orientation import Orientation
 from segmentation.frames.source import Source
+from segmentation.media.demux import demuxed
 from segmentation.media.opening.open_input import open_input, too_large, video_stream
 from segmentation.media.opening.probe import first_packet_and_frame
 from segmentation.media.opening.stream_properties import display_matrix, shown_as
@@ -94,7 +95,7 @@ def read_still(given: str | Source, access: Access | None = None) -> Still:
             raise InputError(f"{path}: is damaged or cut off, of a kind that isn't read, or {too_large(access)}")
         if codec not in _BY_OPENCV:
             return _decoded(container, stream, path, access)
-        data = bytes(next(container.demux(video=0))) if source.is_url else Path(path).read_bytes()
+        data = bytes(next(demuxed(container, stream))) if source.is_url else Path(path).read_bytes()
     if codec == "png" and not all(_png_chunks(data)):  # libpng would print lines of its own
         raise InputError(f"{path}: is damaged or cut off")
     if codec == "tiff":

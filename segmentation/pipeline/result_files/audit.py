@@ -10,6 +10,7 @@ from dataclasses import asdict, fields
 from fractions import Fraction
 from html import escape
 from itertools import repeat
+from math import floor
 from pathlib import Path
 from typing import TypeAlias
 
@@ -138,12 +139,16 @@ class Audit(Sink):
         ]
 
     def _correction(self, doubt: DoubtfulSpan) -> str:
-        """Returns the line for `--review` that settles a doubt, see `Reviewed`."""
+        """Returns the line for `--review` that settles a doubt, see `Reviewed`.
+
+        Its times are rounded away from the span, as a line ends before its second time.
+        """
         if doubt.kind == "weak":
             return f"leave id:{doubt.id}"
         before, behind = _UNSURE[doubt.kind]
         offset = self._offset or 0.0
-        begin, end = max(0.0, doubt.begin + offset - before), doubt.end + offset + behind
+        begin = max(0, floor((doubt.begin + offset - before - _ROUNDED) * 100)) / 100
+        end = (floor((doubt.end + offset + behind + _ROUNDED) * 100) + 1) / 100
         left, top, right, bottom = (min(1.0, max(0.0, side)) * 100 for side in doubt.box)
         return f"cover {left:.1f}%,{top:.1f}%,{right - left:.1f}%,{bottom - top:.1f}%@{begin:.2f}-{end:.2f}"
 

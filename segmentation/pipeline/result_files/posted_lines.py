@@ -71,9 +71,6 @@ class PostedLines:
                 self._bytes += len(data)
             self._changed.notify_all()
 
-    def flush(self) -> None:
-        """Does nothing: lines leave within a moment."""
-
     def close(self) -> None:
         """Waits until all lines are posted; with `live` for a few seconds, and counts the others as unsent."""
         self._closing.set()

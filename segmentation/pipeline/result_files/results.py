@@ -175,9 +175,13 @@ class Results(Sink):
 
     def _write(self, texts: list[str]) -> None:
         try:
-            self._file.writelines(texts)
-            if self._pending is None:
-                self._file.flush()  # for the program that reads it
+            if isinstance(self._file, PostedLines):
+                self._file.writelines(texts)
+                return
+            self._file.write("".join(texts))
+            # For the program that reads it. A caller's object need not have more than `write`.
+            if self._pending is None and (flush := getattr(self._file, "flush", None)) is not None:
+                flush()
         except OSError as exc:
             raise self._error(exc) from exc
 

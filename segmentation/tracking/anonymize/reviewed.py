@@ -13,7 +13,8 @@ from segmentation.tracking.anonymize.doubts import DoubtfulSpan
 from segmentation.tracking.anonymize.regions import drawn
 
 _SIDE = 512  # pixels of a mask's longer side; its regions have a pixel more, which holds the rounded percent of a line
-_ROUNDED = 0.01  # seconds, as in the lines of a report
+_ROUNDED = 0.01  # seconds, as in the times of a report
+_BARE_AT_FIRST, _BARE_AT_LAST = ("appears", "bare"), ("vanishes", "bare")  # kinds, by the frames that have no cover
 
 
 class Reviewed:
@@ -29,10 +30,16 @@ class Reviewed:
 
         `offset` is in seconds, from times of the output to those of the video.
         """
-        begin, end = doubt.begin + offset + _ROUNDED, doubt.end + offset - _ROUNDED
+        first, last = doubt.begin + offset, doubt.end + offset
+        begin, end = first + _ROUNDED, last - _ROUNDED
         if doubt.kind == "bare" and self._corrections.leaves(doubt.box, begin, end):
             return True
-        there = [one for one in self._regions if one.begin <= begin and end <= one.end]
+        there = [
+            one
+            for one in self._regions
+            if one.begin <= (first if doubt.kind in _BARE_AT_FIRST else begin)
+            and (last < one.end if doubt.kind in _BARE_AT_LAST else end <= one.end)
+        ]
         if not there:
             return False
         width, height = (max(1, round(side * _SIDE / max(self._size))) for side in self._size)

@@ -91,6 +91,14 @@ def test_the_tone_moves_and_its_time_stays(name: str, codec: str, tmp_path: Path
         assert container.streams.video[0].frames in (0, 25 * SECONDS)
 
 
+@pytest.mark.parametrize("codec", ["eac3", "flac"])
+def test_avi_gets_a_codec_whose_packets_have_a_length_there(codec: str, tmp_path: Path) -> None:
+    """Two seconds of E-AC-3 and FLAC were heard for minutes."""
+    source = Synthetic(codec="libx264", pts=range(50), audio=codec).write(tmp_path / "a.mkv")
+    segment(source, tmp_path / "b.avi", pitch_shift=SHIFT, **PLACE)  # type: ignore[arg-type]
+    assert len(heard(tmp_path / "b.avi", 0)[1]) == pytest.approx(2 * RATE, abs=RATE / 10)
+
+
 def test_a_gap_stays_one_and_what_follows_keeps_its_time(tmp_path: Path) -> None:
     source, target = made(tmp_path / "a.mkv", "flac", hole=0.5), tmp_path / "out.mkv"
     segment(source, target, pitch_shift=-5, **PLACE)

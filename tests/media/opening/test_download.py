@@ -1,5 +1,6 @@
 """Addresses: what is read, where redirects and playlists may lead, and how waiting ends."""
 
+import itertools
 import re
 import socket
 import ssl
@@ -16,6 +17,7 @@ from server import Server, serving
 from videos import Synthetic
 
 from segmentation.errors import InputError
+from segmentation.media.demux import demuxed
 from segmentation.media.opening import download
 from segmentation.media.opening.download import DownloadError, HttpFile, is_public
 from segmentation.media.opening.open_input import open_input
@@ -127,6 +129,25 @@ def test_a_stall_ends_with_the_limit_or_the_signal(server: Server, monkeypatch: 
     with pytest.raises(DownloadError, match="stopped"):
         while file.read(1 << 16):
             pass
+
+
+def test_an_interrupt_is_raised_where_an_input_is_read(
+    server: Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """While PyAV waits for the file's first bytes, or for later ones."""
+    take = download._Download.take
+
+    def interrupted(one: download._Download) -> bytes:
+        if next(left) == 0:
+            raise KeyboardInterrupt
+        return take(one)
+
+    monkeypatch.setattr(download._Download, "take", interrupted)
+    for calls in (1, 2):
+        left = itertools.count(calls - 1, -1)
+        with pytest.raises(KeyboardInterrupt), open_input(f"{server.address}/a.mp4") as container:
+            list(demuxed(container))
+    assert "Exception ignored" not in capfd.readouterr().err
 
 
 def test_single_bytes_are_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from paths import SAMPLE
 from program import cli
+from videos import pictures
 
 from segmentation import Config, ConfigError
 
@@ -59,6 +60,22 @@ def test_spans_that_a_review_decides_are_no_longer_doubtful(tmp_path: Path) -> N
     assert cli(source, "-o", target, *options[:-1], page, "--review", review).returncode == 0
     text = page.read_text()
     assert "<h1>0 doubtful spans" in text and text.count("<br>reviewed<") == len(spans) == text.count("base64,")
+
+
+def test_a_head_is_covered_in_all_frames_of_its_span(tmp_path: Path) -> None:
+    """The line of the report was for less than the last one, in which the head was seen."""
+    listed, review, covered = tmp_path / "check.json", tmp_path / "review.txt", tmp_path / "out.mkv"
+    options = ("-o", covered, "-y", "--max-frames", 7, "--codec", "ffv1", "--anonymize", "faces", "--audit", listed)
+    assert cli(SAMPLE, *map(str, options)).returncode == 0
+    (bare,) = [one for one in json.loads(listed.read_text())["doubtful"] if one["kind"] == "bare"]
+    assert (bare["begin"], bare["end"]) == (0, 0.2)
+    review.write_text(bare["correction"])
+    done = cli(SAMPLE, *map(str, options), "--review", review, "--strict")
+    assert done.returncode == 0, done.stderr
+    shares = np.clip(bare["box"], 0, 1)
+    left, top, right, bottom = np.rint(shares * [640, 360, 640, 360]).astype(int)
+    shown = list(pictures(covered))
+    assert len(shown) == 7 and all((one.planes[0][top:bottom, left:right] == 16).all() for one in shown)
 
 
 def lost_in_the_middle(path: Path) -> Path:

@@ -36,6 +36,20 @@ def test_a_place_is_decided_where_it_is_covered_whole(review: str, decided: bool
     assert reviewed.decides(later, 9.0) is decided
 
 
+@pytest.mark.parametrize(
+    ("kind", "first_and_last", "decided"),
+    [
+        *(("bare", "1-2.01", True), ("bare", "1-2", False), ("bare", "1.005-3", False)),
+        *(("vanishes", "1-2", False), ("vanishes", "1.005-2.01", True)),
+        *(("appears", "1.005-2", False), ("appears", "1-2", True)),
+    ],
+)
+def test_frames_without_a_cover_have_to_be_covered(kind: str, first_and_last: str, decided: bool) -> None:
+    """A line ends before its second time, so that a head's last frame was seen, and the span counted as reviewed."""
+    config = Config(anonymize="faces", region=(f"40%,40%,10%,20%@{first_and_last}",))
+    assert Reviewed(config, video_info()).decides(replace(GAP, kind=kind), 0.0) is decided
+
+
 def test_regions_decide_as_covers_do() -> None:
     config = Config(anonymize="faces", region=("40%,40%,10%,20%@1-2",))
     assert Reviewed(config, video_info()).decides(GAP, 0.0)

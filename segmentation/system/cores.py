@@ -4,6 +4,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from math import ceil
 
 from segmentation.system.cgroups import cpu_quota
@@ -13,8 +14,14 @@ def core_count() -> int:
     """Returns the number of cores that this process may use: of its affinity, and of a container's quota."""
     if not hasattr(os, "sched_getaffinity"):  # macOS
         return os.cpu_count() or 1
-    cores, quota = len(os.sched_getaffinity(0)), cpu_quota()
+    cores, quota = len(os.sched_getaffinity(0)), _quota()
     return cores if quota is None else max(1, min(cores, ceil(quota)))
+
+
+@cache
+def _quota() -> float | None:
+    """Returns the quota, read once: that takes a dozen files, and each run of a short clip asks for it twice."""
+    return cpu_quota()
 
 
 def check_threads(count: int) -> None:

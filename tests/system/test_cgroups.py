@@ -67,5 +67,5 @@ def test_without_control_groups_there_is_no_quota(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("quota", "share"), [(0.5, 1), (1.0, 1), (1.5, 2), (1000.0, None), (None, None)])
 def test_cores_are_those_of_the_quota(quota: float | None, share: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _: set(range(4)), raising=False)
-    monkeypatch.setattr(cores, "cpu_quota", lambda: quota)
+    monkeypatch.setattr(cores, "_quota", lambda: quota)
     assert cores.core_count() == (share or 4)

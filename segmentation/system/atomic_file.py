@@ -136,9 +136,10 @@ class PendingFile:
     def commit(self, *, fragment: bool = False) -> Path:
         """Flushes the file to the disk and gives it the target's name. Returns the target as the user wrote it.
 
-        A `fragment` never replaces a file: where one exists, the fragment becomes `NAME.partial.EXT`. A file that is
-        replaced hands on its mode, and its owner where permitted. Raises `OSError`, and `OutputError` if without
-        `overwrite` the target has come into being meanwhile, or if others have put something else in the file's place.
+        A `fragment` never replaces a file: where one exists, the fragment becomes `NAME.partial.EXT`. So does any file
+        whose target has come into being meanwhile, without `overwrite`, and `OutputError` is raised. A file that is
+        replaced hands on its mode, and its owner where permitted. Raises `OSError`, and `OutputError` too if others
+        have put something else in the file's place.
         """
         os.fsync(self._descriptor)
         if self._replaced is not None:
@@ -154,9 +155,9 @@ class PendingFile:
             try:
                 move_new(self.path, self.place)
             except FileExistsError:
-                if not self.overwrite:
-                    raise self._came_into_being() from None
                 suffix = f".partial{suffix}"
+                if not self.overwrite:
+                    raise self._kept(suffix) from None
                 self.path.replace(self.place.with_suffix(suffix))
         self.place = self.place.with_suffix(suffix)
         if self.place.is_symlink():  # swapped since it was tested
@@ -228,6 +229,15 @@ class PendingFile:
         descriptor, self._descriptor = self._descriptor, _NONE  # first, since an interrupt may come behind any line
         if descriptor != _NONE:
             os.close(descriptor)
+
+    def _kept(self, suffix: str) -> OutputError:
+        """Keeps the file with `suffix`, if that name is free. Returns the error of a target that others have made."""
+        try:
+            move_new(self.path, self.place.with_suffix(suffix))
+        except OSError:
+            return self._came_into_being()
+        kept = self.target.with_suffix(suffix)
+        return OutputError(f"{self.target}: came into being in the meantime; what this run has written is {kept}")
 
     def _came_into_being(self) -> OutputError:
         return OutputError(f"{self.target}: came into being in the meantime; use -y (overwrite=True) to replace it")

@@ -82,9 +82,12 @@ def test_a_failed_overwrite_leaves_the_old_file(clip: Path) -> None:
 
 def test_a_file_that_comes_into_being_meanwhile_stays(clip: Path) -> None:
     target = clip.with_name("out.mp4")
-    with pytest.raises(OutputError, match="came into being in the meantime"):
+    with pytest.raises(OutputError, match=r"came into being in the meantime; what this run has written is .*partial"):
         segment(clip, target, progress=lambda done, expected: target.write_text("precious") and None)
-    assert target.read_text() == "precious" and names(clip.parent) == {"clip.mp4", "out.mp4"}
+    kept = target.with_suffix(".partial.mp4")
+    assert target.read_text() == "precious" and names(clip.parent) == {"clip.mp4", "out.mp4", kept.name}
+    whole = segment(clip, clip.with_name("whole.mp4")).output
+    assert whole is not None and kept.read_bytes() == Path(whole).read_bytes()
 
 
 @pytest.mark.parametrize("link", [None, os.symlink, os.link], ids=["itself", "symlink", "hard link"])

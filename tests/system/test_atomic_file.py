@@ -54,11 +54,21 @@ def test_a_file_that_came_into_being_stays(tmp_path: Path) -> None:
     target = tmp_path / "a.txt"
     with written(target) as pending:
         target.write_text("another's")
-        with pytest.raises(OutputError, match=r"came into being in the meantime; use -y \(overwrite=True\) to replace"):
+        with pytest.raises(
+            OutputError, match=r"came into being in the meantime; what this run has written is .*a\.part"
+        ):
             pending.commit()
-    assert target.read_text() == "another's" and list(tmp_path.iterdir()) == [target]
+    kept = tmp_path / "a.partial.txt"
+    assert (target.read_text(), kept.read_text()) == ("another's", "new")
+    kept.write_text("kept before")
+    with (
+        written(target) as pending,
+        pytest.raises(OutputError, match=r"came into being in the meantime; use -y \(overwrite=True\) to replace"),
+    ):
+        pending.commit()
+    assert (target.read_text(), kept.read_text()) == ("another's", "kept before")
     written(target, overwrite=True).commit()
-    assert target.read_text() == "new" and list(tmp_path.iterdir()) == [target]
+    assert target.read_text() == "new" and {*tmp_path.iterdir()} == {target, kept}
 
 
 def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +82,7 @@ def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.Mo
     target.write_text("another's")
     with written(target) as pending, pytest.raises(OutputError, match="came into being in the meantime"):
         pending.commit()
-    assert list(tmp_path.iterdir()) == [target] and target.read_text() == "another's"
+    assert target.read_text() == "another's" and (tmp_path / "a.partial.txt").read_text() == "new"
 
 
 def test_a_name_as_long_as_names_can_be(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))  # the tools are programs, not a package
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "report"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tests" / "support"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # so that a checkout works without being installed
 
 import stream_experiments
 import stream_report

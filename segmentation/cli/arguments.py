@@ -17,7 +17,9 @@ from segmentation.pipeline.planning.implementations import IMPLEMENTATIONS
 
 _EXAMPLES = (
     "segmentation input.mp4                                  writes input.segmented.mp4 beside it",
+    "segmentation input.mp4 --anonymize faces                covers each face",
     "segmentation doctor                                     tries all that it needs of this machine",
+    "segmentation serve                                      a page in the browser (needs the extra web)",
     "segmentation input.mp4 -o out.mkv --effect color:#00b140",
     "segmentation videos/ -r -o results/ --skip-existing     all videos and pictures in videos/ and its folders",
     "segmentation photo.jpg --effect cutout                  writes photo.segmented.png beside it",

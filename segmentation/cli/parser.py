@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -163,6 +164,8 @@ def parse_into(space: Space, parser: Parser, arguments: Sequence[str] | None) ->
         name = f"-{text.partition('=')[0]}"
         if name in known and len(name) > 3 and not text.startswith("--"):  # -output would be -o utput
             parser.error(f"unrecognized arguments: {text}; did you mean {name}?")
+        if len(text) > 2 and text.startswith("-") and os.path.isfile(text):  # -video.mp4 would be -v ideo.mp4
+            parser.error(f"unrecognized arguments: {text}; did you mean ./{text}?")
     _, unknown = parser.parse_known_intermixed_args(given, space)
     if unknown:
         meant = _meant if "--effect" in known else did_you_mean

@@ -127,7 +127,7 @@ def make_serve_parser() -> Parser:
     add("--options", default="", metavar="JSON", help='of the jobs of --watch, such as \'{"effect": "blur:40"}\'')
     add("--token-file", type=Path, metavar="FILE", help="holds the token that every request needs (default: none)")
     add("--allow", action="append", default=[], choices=["private"], help="webhooks of private addresses")
-    add("--jobs", type=_count, metavar="N", help="at a time (default: as the command has it)")
+    add("--jobs", type=_count, metavar="N", help="jobs at a time (default: 1, with a GPU 5)")
     add(
         "--workers",
         type=_workers,

@@ -79,13 +79,15 @@ def _parsed(text: str) -> Effect:
 
 def _proposal(text: str) -> str:
     """Returns `; did you mean EFFECT?` for an effect without its first word, or by another of its names."""
+    kind, colon, _ = text.partition(":")
+    misspelt = colon and len(kind) > 1 and did_you_mean(kind, KINDS)  # one letter is a drive of Windows
     medium = str(mimetypes.guess_type(text)[0]).partition("/")[0]
-    if medium in ("image", "video"):
+    if medium in ("image", "video") and not misspelt:
         return f"; did you mean {medium}:{text}?"
     if text.lower() in COLORS or re.fullmatch("#[0-9a-fA-F]{6}", text):
         return f"; did you mean color:{text}?"
     other = _OTHER_NAMES.get(text.lower())
-    return f"; did you mean {other}?" if other else did_you_mean(text.partition(":")[0], KINDS)
+    return f"; did you mean {other}?" if other else did_you_mean(kind, KINDS)
 
 
 def _color(argument: str, kind: str, text: str) -> tuple[int, int, int]:

@@ -124,6 +124,16 @@ def test_a_misspelt_option_is_no_other_one(
     assert line.endswith(f"unrecognized arguments: {given}" + (f"; did you mean {meant}?" if meant else ""))
 
 
+def test_a_file_whose_name_begins_with_a_dash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """argparse would take it for options: -v with the value ideo.mp4."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "-video.mp4").touch()
+    line = refused(main, "-video.mp4", capfd=capfd)
+    assert line.endswith("unrecognized arguments: -video.mp4; did you mean ./-video.mp4?")
+
+
 @pytest.mark.parametrize("make", [make_parser, make_build_parser])
 def test_no_beginning_of_an_option_is_taken(make: Callable[[], Parser]) -> None:
     parser = make()

@@ -67,6 +67,8 @@ def test_effects_are_parsed_once_for_the_output_and_then_for_others() -> None:
         ("effect", "cutout:png", "choose blur"),
         ("effect", "beach.JPG", "did you mean image:beach.JPG?"),
         ("effect", "sea.mov", "did you mean video:sea.mov?"),
+        ("effect", "imge:beach.jpg", "did you mean image?"),
+        ("effect", "C:\\beach.jpg", "did you mean image:C:\\beach.jpg?"),
         ("effect", "green", "did you mean color:green?"),
         ("effect", "#00b140", "did you mean color:#00b140?"),
         ("effect", "transparent", "did you mean cutout?"),

@@ -62,7 +62,7 @@ VIDEOS = {
     "test_res_change.h264": Expected(96, (848, 464), lines=("kept at 848x464",), timed=False),
     "var_fps_video.mp4": Expected(300, (128, 128), "yuv444p", lines=("yuv444p is kept",)),
     "video_90.mov": Expected(3, (568, 320), rotation=-90),
-    "water_180_mvhevc_5frames.mov": Expected(5, (1934, 2160)),
+    "water_180_mvhevc_5frames.mov": Expected(5, (1934, 2160), lines=("its second layer (another view, or alpha)",)),
 }
 REFUSED = {
     "sample_audio_only.mp4": "has no video stream",

@@ -312,10 +312,15 @@ def test_regions_are_drawn_timed_and_removed(pair: Path, browser: Any, tmp_path:
         page.goto(served.url)
         page.select_option("#inputs", "files/pair.mp4")
         before = (shown(page), state(page))[1]
+        page.select_option("#cover", "regions")  # of which there is none yet
+        before = (shown(page, before), state(page))[1]
+        assert page.is_visible("#undrawn") and page.is_disabled("#render")
+        assert page.text_content("#message") == "" and not page.is_visible("#told")
         page.click("#region")
         drag(page, (0.1, 0.1), (0.2, 0.3))
         picture = shown(page, before)  # only the region is covered
         assert picture[50:100, 110:180].max() < 30 < picture[150:].mean()
+        assert not page.is_visible("#undrawn") and page.is_enabled("#render")
         before = state(page)
         page.select_option("#cover", "faces")
         assert shown(page, before)[150:200, 200:260].mean() < 60
@@ -339,6 +344,7 @@ def test_regions_are_drawn_timed_and_removed(pair: Path, browser: Any, tmp_path:
         assert "--anonymize faces --region 192,108," in command and command.endswith("@0.5-")
         page.click("#render")
         page.wait_for_selector("li.done", timeout=120_000)
+        assert page.text_content("li.done p") == "faces covered, 20 frames"
         page.close()
 
 

@@ -21,6 +21,7 @@ from segmentation.cli.progress import BatchProgress
 from segmentation.cli.signals import Received
 from segmentation.errors import ConfigError, OutputExists, SegmentationError, Stopped, counted, reported
 from segmentation.frames.source import Source
+from segmentation.options.config import Config
 from segmentation.pipeline.report import Report
 from segmentation.sessions.input_threads import InputThreads
 from segmentation.sessions.session import Segmenter
@@ -212,10 +213,12 @@ class JobBatch:
         elif report is not None:
             code = 0 if report.complete or outcome.stopped else INCOMPLETE
             files = _named(_files(report)) or report.input
-            state = "stopped, " if outcome.stopped else "incomplete, " if code else ""
+            config = self.segmenter.config
+            incomplete = "incomplete or doubtful, " if config.strict and report.doubtful else "incomplete, "
+            state = "stopped, " if outcome.stopped else incomplete if code else ""
             if not self.quiet:
                 done = f"{counted(report.frames, 'frame')} in {report.seconds:.1f} s ({report.fps:.1f} fps)"
-                say(f"{files}: {state}{done}{_notes(report)}{_sizes(outcome.source, report)}")
+                say(f"{files}: {state}{done}{_notes(outcome.source, report, config)}{_sizes(outcome.source, report)}")
                 for place, numbers in report.counts.items():
                     say(f"{report.input}: {place}: {', '.join(f'{what} {count}' for what, count in numbers.items())}")
         else:
@@ -291,15 +294,17 @@ def _named(files: Sequence[str]) -> str:
     return ", ".join(files) if len(files) <= _NAMED else f"{files[0]} to {files[-1]} ({len(files)} files)"
 
 
-def _notes(report: Report) -> str:
+def _notes(source: Source, report: Report, config: Config) -> str:
     """Returns in how many frames nothing was found, how many have no mask or were dropped, and what is doubtful.
 
     Frames of a live source that were dropped at its end do not count.
     """
-    counts = {"nothing found in": report.frames - report.found - report.unknown, "no mask for": report.unknown}
+    done = "found" if config.anonymize is None else "covered"  # whoever is to stay uncovered was found
+    counts = {f"nothing {done} in": report.frames - report.found - report.unknown, "no mask for": report.unknown}
     notes = "".join(f", {what} {count}" for what, count in counts.items() if count)
     if report.doubtful:
-        notes += f", {counted(report.doubtful, 'doubtful span')}"
+        shown = " (--audit FILE.html shows them)" if config.audit is None and source.size else ""
+        notes += f", {counted(report.doubtful, 'doubtful span')}{shown}"
     lost = {cause: count for cause, count in report.dropped.items() if cause != "end"}
     causes = ", ".join(f"{cause} {count}" for cause, count in lost.items())
     return f"{notes}, {sum(lost.values())} dropped ({causes})" if lost else notes

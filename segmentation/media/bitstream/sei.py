@@ -211,5 +211,5 @@ def _is_settings(user_data: bytes) -> bool:
 def _name(message: Message) -> str:
     kind, payload = message
     if kind == UNREGISTERED:
-        return "user data of its frames (SEI)"
+        return "user data of frames (SEI)"
     return "closed captions (A/53)" if payload.startswith(_ATSC + _CAPTIONS) else "active format descriptions (AFD)"

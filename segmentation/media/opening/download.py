@@ -316,7 +316,8 @@ class _Download:
         if self._named and not self._access.named:
             self._access.named.add(peer)
         if not (self._access.private or peer in self._access.named or is_public(peer[0])):
-            place = f"the private address {peer[0]} ({connection.host})"
+            host = "" if connection.host == peer[0] else f" ({connection.host})"
+            place = f"the private address {peer[0]}{host}"
             raise DownloadError(f"leads to {place}, which is refused; allow it with --allow private")
 
     def _describe(self, response: HTTPResponse) -> None:

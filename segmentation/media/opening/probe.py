@@ -53,6 +53,7 @@ _LONGER_SOUND = Fraction(1, 5)  # seconds by which the longest stream of a whole
 _MOST_HELD = 4096  # packets, while one of each such stream is waited for
 
 ALPHA = "alpha"  # in `VideoInfo.left_out`
+LAYER = "second layer (another view, or alpha)"  # likewise
 _ALPHA_MODE = ("alpha_mode", "ALPHA_MODE")  # FFmpeg reads its own files' tag in place of the track's property
 _BESIDE = ("vp8", "vp9")  # codecs whose alpha is beside the pictures
 _EXIF = ("mjpeg", "png", "apng", "webp", "tiff")  # codecs of pictures that may carry it
@@ -193,11 +194,12 @@ def _read_once(source: Source, access: Access) -> str:
 
 def as_stated(info: VideoInfo, head: bytes) -> VideoInfo:
     """Returns the description with what the stream's first packet states, which is given with start codes."""
-    codec = info.codec
+    codec, layered = info.codec, has_layers(info.codec, head)
     return replace(
         info,
         interlaced=info.interlaced or may_interlace(codec, head),
-        layered=has_layers(codec, head),
+        left_out=info.left_out + (LAYER,) * (layered and not info.layered),
+        layered=layered,
         packed=packs_b_frames(codec, head),
         inside=begins_inside(codec, head),
         gradual=refreshes_gradually(codec, head),

@@ -218,13 +218,16 @@ def _page(about: Facts, tracks: Sequence[Facts], doubts: int, spans: str, review
     more = f"<p>{rest} more spans are less doubtful; --audit FILE.json lists all.</p>" if rest > 0 else ""
     rows = "".join("<tr>" + "".join(f"<td>{escape(str(value))}" for value in one.values()) for one in tracks)
     return f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>What was covered</title>
-<style>body{{font:15px sans-serif;margin:2em}}
-figure{{display:inline-block;margin:.5em;width:{_SIDE}px;vertical-align:top}}
-td,th{{padding:.1em .8em;text-align:right}}pre{{white-space:pre-wrap}}</style>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>body{{font:15px sans-serif;margin:1em}}
+figure{{display:inline-block;margin:.5em 1em .5em 0;width:{_SIDE}px;max-width:100%;vertical-align:top}}
+img{{max-width:100%}}table{{display:block;overflow-x:auto}}
+td,th{{padding:.1em .8em;text-align:right}}pre{{white-space:pre-wrap;overflow-wrap:anywhere}}</style>
 <h1>{counted(doubts, "doubtful span")}, {counted(len(tracks), "track")}</h1>
-<p>The pictures are of the output. Look at the place in the frame: is somebody to be recognized there?
-If so, write the line below the picture into a text, and run again with --review and its name. A place is
-<code>X,Y,WIDTH,HEIGHT@FROM-TO</code>, and <code>leave id:N</code> covers number N no more.</p>
+<p>The pictures are of the output. Look at the place in the blue frame: is somebody to be recognized, or nothing there?
+Write the lines that are right into a text file, and run again with --review and its name.
+<code>cover X,Y,WIDTH,HEIGHT@FROM-TO</code> covers a place; of a head that is none, write <code>leave</code> in place of
+<code>cover</code>. <code>leave id:N</code> covers number N no more.</p>
 {spans}{more}{answered}<h2>Tracks</h2>
 <p>Supposed: frames of it in which nothing was found, and the place is covered all the same. Left: frames in which it is
 not covered, since somebody asked for that. Best score: how sure the network was at best, from 0 to 1.</p>

@@ -1,7 +1,7 @@
 // The page: one input, one frame of it with the options, and the renders.
 import { get, post, upload } from "./api.js";
 import { connect, forgetCorrections, openProject, project, undo } from "./brush.js";
-import { covers, options, onChange, setOptions, setPick, shown as showControls } from "./controls.js";
+import { covers, options, onChange, setOptions, setPick, shown as showControls, undrawn } from "./controls.js";
 import { connectFaces, forgetFaces } from "./faces.js";
 import { showJobs } from "./jobs.js";
 import { forgetRegions, onRegions } from "./regions.js";
@@ -16,7 +16,7 @@ let playing = null;  // the play that is under way
 export const say = (text) => { message.textContent = text; };
 const seconds = () => (input.rate ? Number(time.value) / input.rate : 0);
 const corrections = () => (covers() ? "" : project(options()));
-const view = () => document.querySelector("[name=view]:checked").value;
+const view = () => undrawn() ? "input" : document.querySelector("[name=view]:checked").value;
 
 async function rendered(shown, signal) {
   const fields = { source: input.id, time: seconds(), view: shown, width: playing ? 640 : 1280 };
@@ -39,11 +39,12 @@ async function look() {
   asking = new AbortController();
   const { signal } = asking;
   at("clock").textContent = `${seconds().toFixed(2)} s`;
+  at("render").disabled = at("told").hidden = undrawn();
   const waiting = setTimeout(() => { at("busy").textContent = "working"; }, 400);
   try {
     await picture(result, view(), signal);
     if (at("compare").value > 0) await picture(before, "input", signal);
-    if (!playing) {
+    if (!playing && !undrawn()) {
       const { command } = await (await post("/api/command", { name: input.name, options: options(), project: corrections() && "yes" }, signal)).json();
       at("command").textContent = command;
     }

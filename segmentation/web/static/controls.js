@@ -58,11 +58,15 @@ export function setPick(text) {
   return earlier;
 }
 
+// Whether regions alone are to be covered, and none is drawn yet.
+export const undrawn = () => at("cover").value === "regions" && !regionTexts().length;
+
 export const covers = () => at("cover").value !== "";
 
 export function shown() {
   const cover = at("cover").value || "background";
   for (const part of document.querySelectorAll("[data-cover]")) part.hidden = !part.dataset.cover.split(" ").includes(cover);
+  at("undrawn").hidden = !undrawn();
   for (const label of document.querySelectorAll("[data-for]")) {
     label.hidden = cover !== "background" || !label.dataset.for.split(" ").includes(at("effect").value);
   }

@@ -6,7 +6,6 @@ const rows = new Map();
 const begun = new Map();  // of jobs that run: when frames were first seen, and how many
 
 function about(job) {
-  if (job.error) return job.error;
   if (job.state === "done") return `${job.frames} frames${job.complete ? "" : "; frames of the input were damaged or missing"}`;
   if (job.state !== "running" || !job.frames) return "";
   if (!begun.has(job.id)) begun.set(job.id, [performance.now(), job.frames]);
@@ -17,6 +16,9 @@ function about(job) {
   const left = job.expected ? `, ${Math.ceil((job.expected - job.frames) / rate)} s left` : "";
   return `${job.frames}${of} frames, ${rate.toFixed(1)} frames/s${left}`;
 }
+
+// What is done to the input, by which renders of one file differ.
+const effect = ({ anonymize, region, effect }) => (anonymize ? `${anonymize} covered` : region ? "regions covered" : effect ?? "");
 
 function row(job, say) {
   const made = at("job").content.firstElementChild.cloneNode(true);
@@ -34,7 +36,7 @@ function fill(made, job) {
   bar.hidden = job.state !== "running";
   if (job.expected) bar.value = job.frames / job.expected;
   else bar.removeAttribute("value");
-  made.querySelector("p").textContent = about(job);
+  made.querySelector("p").textContent = job.error ?? [effect(job.options), about(job)].filter(Boolean).join(", ");
   const link = made.querySelector("a");
   link.hidden = !job.output;
   link.href = `/api/jobs/${job.id}/output`;

@@ -179,7 +179,7 @@ def test_redirects_into_private_space_need_leave(server: Server, tmp_path: Path)
     assert probe(f"{server.address}/to/{server.address}/a.mp4").width == 640
     with serving(tmp_path) as other:
         address = f"{server.address}/to/{other.address}/a.mp4"
-        with pytest.raises(InputError, match=r"leads to the private address 127\.0\.0\.1 .*--allow private$"):
+        with pytest.raises(InputError, match=r"leads to the private address 127\.0\.0\.1, .*--allow private$"):
             probe(address)
         assert not other.asked
         assert probe(address, Access(private=True)).width == 640 and other.asked
@@ -241,7 +241,7 @@ def test_redirects_into_private_space_need_leave_with_tls_too(
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "both.pem"))
     with serving_tls(tmp_path) as address:
-        with pytest.raises(InputError, match=r"leads to the private address 127\.0\.0\.1 .*--allow private$"):
+        with pytest.raises(InputError, match=r"leads to the private address 127\.0\.0\.1, .*--allow private$"):
             probe(f"{server.address}/to/{address}/a.mp4")
         assert probe(f"{server.address}/to/{address}/a.mp4", Access(private=True)).width == 640
 

@@ -8,7 +8,7 @@ from heif import box, full
 from videos import Synthetic
 
 from segmentation import segment
-from segmentation.media.opening.probe import probe
+from segmentation.media.opening.probe import as_stated, probe
 
 PARENTS = (b"moov", b"trak", b"mdia", b"minf", b"stbl", b"stsd")
 
@@ -47,6 +47,14 @@ def test_what_no_output_holds_is_named(kind: str, tmp_path: Path, caplog: pytest
     assert segment(source, tmp_path / "b.mkv", effect="mask").frames == 5
     assert caplog.text.count(f"its {name} is not read, and left out") == 1
     assert ("its colors are meant for Dolby Vision alone (profile 5)" in caplog.text) == (kind == "Dolby Vision alone")
+
+
+def test_a_second_layer_is_named_once(tmp_path: Path) -> None:
+    """As of MV-HEVC, whose second view has `nuh_layer_id` 1."""
+    info = probe(str(with_box(tmp_path / "a.mp4", b"")))
+    head = b"\0\0\1" + bytes([1 << 1, 1 << 3 | 1, 0x80])
+    layered = as_stated(info, head)
+    assert layered.left_out == as_stated(layered, head).left_out == ("second layer (another view, or alpha)",)
 
 
 def test_alpha_of_vp9_is_named(tmp_path: Path) -> None:

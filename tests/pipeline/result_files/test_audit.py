@@ -22,9 +22,10 @@ def test_a_face_that_ends_with_the_stretch_is_doubtful_where_it_is_lost(tmp_path
     done = cli(source, "-o", target, "--anonymize", "faces", "--audit", page, "--strict", "--json")
     assert done.returncode == 4, done.stderr
     spans = json.loads(done.stdout)["doubtful"]
-    assert spans >= 2 and f", {spans} doubtful spans, " in done.stderr
+    assert spans >= 2 and f", {spans} doubtful spans, " in done.stderr and ": incomplete or doubtful, " in done.stderr
     text = page.read_text()
     assert "comes into view" in text and "is lost amid the picture" in text
+    assert '<meta name="viewport"' in text and "max-width:100%" in text  # it fits a telephone
     assert hashlib.sha256(source.read_bytes()).hexdigest() in text
     assert hashlib.sha256(target.read_bytes()).hexdigest() in text
     shown = [base64.b64decode(data) for data in re.findall(r"base64,([^\"]+)", text)]
@@ -39,6 +40,9 @@ def test_a_face_that_ends_with_the_stretch_is_doubtful_where_it_is_lost(tmp_path
     assert re.fullmatch(r"cover (\d+\.\d%,?){4}@\d+\.\d\d-\d+\.\d\d", lines["vanishes"]), lines
     assert about["settings"]["anonymize"] == "faces" and about["frames"] == 22
     assert about["settings"]["overwrite"] is True  # as JSON, not as a text
+
+    done = cli(source, "-o", target, "-y", "--anonymize", "faces")
+    assert " doubtful spans (--audit FILE.html shows them), " in done.stderr
     assert "effects" not in about["settings"]  # what follows from others
     assert all(track["supposed"] < track["frames"] for track in about["tracks"])
 

@@ -46,7 +46,9 @@ _IN_M2TS = {"pcm_bluray", "hdmv_pgs_subtitle", "hdmv_text_subtitle"}
 
 
 _NO_PS = ("av1", "ffv1")
+_NO_VIDEO = ("h264", "hevc", "av1", "ffv1")  # of what this program writes
 _NOT_IN = {
+    **dict.fromkeys(("ogg", "ogv", "swf", "gxf"), _NO_VIDEO),
     "mov": ("av1",),
     "avi": ("vorbis",),
     **dict.fromkeys(("mpeg", "vob", "dvd", "svcd"), _NO_PS),

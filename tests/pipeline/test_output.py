@@ -165,6 +165,8 @@ def test_full_disk(limit: int, suffix: str, people: Path, tmp_path: Path) -> Non
     [
         ("out", (), "has no suffix; name a file such as out.mp4, or a folder, out/"),
         ("out.y4m", (), ".y4m files can't hold h264; mp4 and mkv hold it"),
+        ("out.ogv", (), ".ogv files can't hold h264; mp4 and mkv hold it"),
+        ("out.gxf", ("--codec", "hevc"), ".gxf files can't hold hevc; mp4 and mkv hold it"),
         (".mp4", (), "has no suffix; name a file such as .mp4.mp4, or a folder, .mp4/"),
         ("out.xyz", (), "FFmpeg knows no container for .xyz; name a file such as out.mp4"),
         ("out.txt", (), "FFmpeg knows no container for .txt; name a file such as out.mp4"),

@@ -210,6 +210,9 @@ class LiveReader:
         stream = container.streams.best("audio")
         if stream is None:
             return None
+        if stream.codec_context is None:
+            log.warning("%s: its sound is left out: this FFmpeg does not know its codec", self._name)
+            return None
         if self._info is None:  # the first connection
             self._frames.sound = LiveSound(_described(stream))
         known = self._frames.sound

@@ -237,7 +237,7 @@ class Muxer:
         elif stream.type == "audio" and self._mute:
             log.warning(left_out + "--mute", *which)
         elif stream.type == "audio" and self._semitones:
-            if not isinstance(stream, AudioStream) or not self._add_shifted(stream, self._semitones):
+            if not isinstance(stream, AudioStream) or not stream.codec_context or not self._add_shifted(stream):
                 text = left_out + "--pitch-shift can't decode it, or %s can't hold it"
                 log.warning(text, *which, self._kind_of_output())
         elif stream.type not in ("video", "audio") and self._discreet:
@@ -256,9 +256,9 @@ class Muxer:
         else:
             self._take_over(stream, self.container.add_stream_from_template(stream))
 
-    def _add_shifted(self, stream: AudioStream, semitones: float) -> bool:
+    def _add_shifted(self, stream: AudioStream) -> bool:
         """Adds the counterpart of sound with another pitch, in its codec or the format's. Returns whether it can."""
-        own = stream.codec_context.codec.canonical_name
+        own, semitones = stream.codec_context.codec.canonical_name, self._semitones or 0.0
         form = self.container.format.name
         for codec in dict.fromkeys((own, self.container.default_audio_codec)):
             if not has_rate(form, codec, stream.rate):

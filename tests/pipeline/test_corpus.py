@@ -57,7 +57,7 @@ VIDEOS = {
     "sample_h262_mpeg_audio.ts": Expected(3, (640, 426), audio=1),
     "sample_h264.ts": Expected(30, (854, 480)),
     "sample_with_invalid_nalu.mp4": Expected(26, (1080, 720), damaged=4, lines=("4 frames are damaged or missing",)),
-    "sample_with_srt.mkv": Expected(30, (1080, 720), audio=1, lines=("stream 2 (subtitle srt) is left out",)),
+    "sample_with_srt.mkv": Expected(30, (1080, 720), audio=1, lines=("stream 2 (subtitle subrip) is left out",)),
     "selfie_segmentation_web.mp4": Expected(100, (640, 360), limit=100),
     "test_res_change.h264": Expected(96, (848, 464), lines=("kept at 848x464",), timed=False),
     "var_fps_video.mp4": Expected(300, (128, 128), "yuv444p", lines=("yuv444p is kept",)),

@@ -210,7 +210,7 @@ def test_what_the_container_cannot_hold_is_said(tmp_path: Path) -> None:
     lines = result.stderr.splitlines()
     assert [line.partition(": ")[2].partition(": ")[2] for line in lines[:-1]] == [
         "stream 1 (video mjpeg) is left out: one video goes out",
-        "stream 3 (subtitle srt) is left out: .mp4 files can't hold it; .mkv files can",
+        "stream 3 (subtitle subrip) is left out: .mp4 files can't hold it; .mkv files can",
         "stream 4 (attachment) is left out: .mp4 files can't hold it; .mkv files can",
     ]
     with av.open(str(tmp_path / "out.mp4")) as container:

@@ -1,6 +1,7 @@
 """The source's other streams are in the output, in sync, or it is said that they are not."""
 
 import io
+import re
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -157,3 +158,21 @@ def test_flv_takes_sound_whose_channels_have_no_names() -> None:
     with av.open(io.BytesIO(), "w", format="matroska") as nameless:
         sound = nameless.add_stream("pcm_s16le", rate=44100, layout="1c")
         assert format_holds("flv", sound, io.BytesIO())
+
+
+@pytest.mark.parametrize(
+    ("live", "options", "said"),
+    [
+        (False, {}, r"stream 1 \(audio\) is left out: \.mp4 files can't hold it"),
+        (False, {"pitch_shift": 3}, r"stream 1 \(audio\) is left out: --pitch-shift can't decode it"),
+        (True, {}, r"its sound is left out: this FFmpeg does not know its codec"),
+    ],
+)
+def test_sound_of_an_unknown_codec_is_left_out_with_a_line(
+    live: bool, options: dict[str, Any], said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = Synthetic(codec="libx264", pts=range(10), audio="aac").write(tmp_path / "whole.mkv").read_bytes()
+    (source := tmp_path / "unknown.mkv").write_bytes(whole.replace(b"A_AAC", b"A_XYZ"))
+    given = f"file://{source}" if live else source
+    report = segment(given, tmp_path / "out.mp4", **PLAIN, **options)
+    assert report.frames == 10 and re.search(said, caplog.text), caplog.text

@@ -29,8 +29,11 @@ def format_holds(format_name: str, stream: Stream, file: io.BytesIO) -> bool:
     """
     if stream.type == "attachment" and format_name != "matroska":
         return False  # WebM would accept it and write nothing
-    if isinstance(stream, AudioStream) and not has_rate(format_name, stream.codec_context.name, stream.rate):
-        return False
+    if isinstance(stream, AudioStream):
+        if stream.codec_context is None:  # of a codec that FFmpeg does not know: the stream has no property then
+            return False
+        if not has_rate(format_name, stream.codec_context.name, stream.rate):
+            return False
     try:
         with av.open(file, "w", format=format_name) as trial:
             copy = trial.add_stream_from_template(stream)

@@ -80,7 +80,14 @@ def run(workers: Workers, source: Path, folder: Path) -> Report:
         limit.cancel()
 
 
-def stopped_once(workers: Workers, source: Path, folder: Path, dice: random.Random, others: Sequence[int] = ()) -> int:
+def stopped_once(
+    workers: Workers,
+    source: Path,
+    folder: Path,
+    dice: random.Random,
+    others: Sequence[int] = (),
+    longest: float = RUN,
+) -> int:
     """Stops a worker, none of `others`, at some moment of a run. Returns how many pieces were begun again."""
     stopped = []
 
@@ -89,7 +96,7 @@ def stopped_once(workers: Workers, source: Path, folder: Path, dice: random.Rand
 
     def stop() -> None:
         until(there)  # the process that forks them takes seconds to be there itself, where others use the cores
-        time.sleep(dice.random() * RUN)
+        time.sleep(dice.random() * longest)
         stopped.append(dice.choice(there()))
         os.kill(stopped[0], signal.SIGSTOP)
 
@@ -121,8 +128,12 @@ def test_twenty_stopped_workers_do_not_show(
     redone = 0
     others = workers_of(os.getpid())  # of `two`, which other tests use
     with Workers("local:3", **OPTIONS) as workers:
+        for name in ("first", "second"):  # a run that nobody disturbs, once the workers are there
+            begin = time.monotonic()
+            run(workers, source, tmp_path / name)
+            longest = time.monotonic() - begin
         for number in range(20):
-            redone += stopped_once(workers, source, tmp_path / str(number), dice, others)
+            redone += stopped_once(workers, source, tmp_path / str(number), dice, others, longest)
             assert made(tmp_path / str(number)) == expected
     assert redone > 5
 

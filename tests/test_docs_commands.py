@@ -29,7 +29,7 @@ NETWORKS = {name: name for name in ("faces-yunet.onnx", "faces-masked-rfb640.onn
 ELSEWHERE = re.compile(
     r"://|:9100|/dev/video|\.engine|tools/|^(curl|docker|systemd-run|make|pip|uvx|python tools|tests/)\b"
     r"|^segmentation( serve|-build)\b"
-    r"|^(#!|\.|export|compute-sanitizer)|ffplay|SLURM|\bray "
+    r"|^(#!|\.|export|compute-sanitizer)|ffplay|SLURM|\bray |^pytest -m .?(gpu|whole_card)\b"
 )  # needs a network, a camera, a GPU, a display or a cluster, or installs something
 GIVEN = """
 import cv2

@@ -224,10 +224,10 @@ opencv_threads = _OpenCvThreads()
 
 
 def switch_rarely() -> None:
-    """Lets each thread of this process keep the GIL for 50 ms, for many live sources.
+    """Lets a thread of this process keep the GIL for up to 50 ms while others wait for it. For live sources.
 
-    By default a thread that has waited for 5 ms makes the one that has the GIL give it up. Of hundreds there is always
-    one that has, and each change of threads takes longer than what is left to do.
+    By default a thread that has waited for 5 ms makes the one that has the GIL give it up. With many sources one of
+    hundreds of threads has always waited so long, and they change all the time.
     """
     sys.setswitchinterval(_SWITCH)
 

@@ -80,9 +80,10 @@ class Resources:
             return self._gpu
 
     def turn_to_start(self, source: Source) -> AbstractContextManager[object]:
-        """Held while a run starts, if others on the GPU have before and it is of a file, which nobody has to send.
+        """Returns what is held while a run of `source` starts: a lock, if it is a file and the GPU is in use already.
 
-        What starts gives up the GIL some two hundred times. Two at once wait for each other at each of them.
+        A start gives up the GIL some two hundred times, and two at once wait for each other each time. Pipes and live
+        sources take no turn: they may have to wait for whoever sends.
         """
         return self._starting if self._gpu is not None and source.size else nullcontext()
 

@@ -107,7 +107,7 @@ def _process(
     codes: list[int] = []
     with finish_on_signals() as received, suppress(KeyboardInterrupt):
         parallelism = parallelism_of(options, config, jobs)
-        if any(job.source.is_live for job in jobs):
+        if parallelism.batch_size is not None:
             switch_rarely()
         segmenter = _session(options, parallelism.applied(config), parallelism.processes)
         batch = JobBatch(

@@ -224,10 +224,10 @@ opencv_threads = _OpenCvThreads()
 
 
 def switch_rarely() -> None:
-    """Lets a thread of this process keep the GIL for up to 50 ms while others wait for it. For live sources.
+    """Lets a thread of this process keep the GIL for up to 50 ms while others wait for it.
 
-    By default a thread that has waited for 5 ms makes the one that has the GIL give it up. With many sources one of
-    hundreds of threads has always waited so long, and they change all the time.
+    By default a thread that has waited for 5 ms makes the one that has the GIL give it up. With many live sources one
+    of hundreds of threads has always waited so long, and they change all the time. With few it is no gain.
     """
     sys.setswitchinterval(_SWITCH)
 

@@ -17,7 +17,7 @@ from logging.handlers import QueueHandler
 from multiprocessing.connection import Connection
 
 from segmentation.errors import reported
-from segmentation.flow.threads import interrupt, switch_rarely
+from segmentation.flow.threads import interrupt
 from segmentation.gpu.discovery import pin_by_threads, wake
 from segmentation.pipeline.request import RunRequest
 from segmentation.pipeline.stream_status import StreamMonitor
@@ -79,9 +79,7 @@ class _RunWorker:
             case Begin():
                 stop = self._stops[message.number] = threading.Event()
                 thread = self._thread(self._run, message, stop)
-                if message.source.is_live:
-                    switch_rarely()
-                else:
+                if not message.source.is_live:
                     self._of_files[message.number] = thread
                 self._begin(thread, message)
             case StopRun(number):

@@ -50,7 +50,7 @@ class Parallelism:
     jobs: int
     processes: int
     reason: str
-    batch_size: int | None = None  # `Config`'s, where the usual one does not suit
+    batch_size: int | None = None  # `Config`'s, where a process has more live sources than the usual one suits
 
     def applied(self, config: Config) -> Config:
         """Returns the options of the session, which has one of its own if `batch_size` is given."""

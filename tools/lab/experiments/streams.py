@@ -79,7 +79,6 @@ def batch_size(options: argparse.Namespace, urls: list[str]) -> int | None:
 
 def measure(options: argparse.Namespace, count: int, folder: Path) -> Figures:
     """Returns the figures of `count` streams at once."""
-    switch_rarely()  # as the command does
     context = get_context("spawn")
     ends = []
     for begin in range(0, count, SERVED):
@@ -89,6 +88,8 @@ def measure(options: argparse.Namespace, count: int, folder: Path) -> Figures:
         context.Process(target=cameras, args=arguments, daemon=True).start()
         ends.append(ours)
     urls = [url for end in ends for url in end.recv()]
+    if batch_size(options, urls) != options.batch_size:  # as the command does
+        switch_rarely()
     settings = {"model": options.model, "interval": options.interval, "overwrite": True, "max_delay": options.max_delay}
     settings |= {"low_delay": options.low_delay, "max_interval": options.max_interval, "encode": options.encode}
     settings |= {"decode": options.decode, "track": options.track, "batch_size": batch_size(options, urls)}

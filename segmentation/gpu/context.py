@@ -6,7 +6,8 @@ import math
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 from weakref import WeakValueDictionary, ref
@@ -36,12 +37,6 @@ _ALIGNMENT = 512  # samples: libraries read many bytes at a time, from addresses
 _MOST_CONSTANTS = 256  # arrays
 
 
-class _Entered(threading.local):
-    """Whether the calling thread has entered a device."""
-
-    yes = False
-
-
 class Gpu:
     """One device and a stream. Work that is queued on the stream happens in the order of queueing.
 
@@ -54,7 +49,6 @@ class Gpu:
         """`index` is the number of the device, `priority` the stream's: the GPU prefers work of lower numbers."""
         self.index = index
         self.device = torch.device("cuda", index)
-        self._entered = _Entered()
         torch.cuda.set_device(self.device)
         enter_context(index)
         self._context = cuda_calls.current_context()
@@ -69,12 +63,22 @@ class Gpu:
     def enter(self) -> None:
         """Makes this device the current one of the calling thread. Every thread that queues work calls it first.
 
-        `enter_context` would ask for the device anew in each thread, and give up the GIL each time.
+        `enter_context` would ask for the device anew in each thread, and give up the GIL each time. A thread of the
+        program may have chosen another device meanwhile.
         """
-        if not self._entered.yes:
+        if cuda_calls.current_context() != self._context:
             torch.cuda.set_device(self.device)
             cuda_calls.make_current(self._context)
-            self._entered.yes = True
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Makes this device the current one meanwhile, in a thread that may be the program's own."""
+        before = cuda_calls.current_context()
+        cuda_calls.make_current(self._context)
+        try:
+            yield
+        finally:
+            cuda_calls.make_current(before)
 
     def with_own_stream(self) -> Gpu:
         """Returns the same device with another stream, whose work the GPU prefers to the stages' work."""

@@ -6,7 +6,8 @@ import os
 import re
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -159,6 +160,32 @@ def enter_context(index: int) -> None:
         or cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)  # never released, as in PyTorch
     ):
         cuda.cuCtxSetCurrent(context)
+
+
+@contextmanager
+def in_context(index: int) -> Iterator[None]:
+    """Makes the GPU's primary context the current one meanwhile, in a thread that may be the program's own."""
+    before = ctypes.c_void_p()
+    with suppress(OSError):
+        ctypes.CDLL(DRIVER).cuCtxGetCurrent(ctypes.byref(before))
+    enter_context(index)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            ctypes.CDLL(DRIVER).cuCtxSetCurrent(before)
+
+
+@contextmanager
+def device_kept() -> Iterator[None]:
+    """Leaves PyTorch's current device of the calling thread as it was, where a program has used PyTorch's CUDA."""
+    if not getattr(sys.modules.get("torch.cuda"), "is_initialized", bool)():
+        yield
+        return
+    import torch
+
+    with torch.cuda.device(torch.cuda.current_device()):
+        yield
 
 
 def wake() -> None:

@@ -62,8 +62,10 @@ class PlanePool:
         if self._reader is None:
             self._free.append((tensors, None))
             return
-        with suppress(RuntimeError):  # a GPU that has failed, which is reported where stages are called
-            self._reader.enter()
+        with (
+            suppress(RuntimeError),
+            self._reader.entered(),
+        ):  # one that failed is reported where stages are called
             self._free.append((tensors, self._reader.record_event()))
 
     def __del__(self) -> None:
@@ -74,5 +76,5 @@ class PlanePool:
         with suppress(RuntimeError):  # a GPU that has failed, which is reported where stages are called
             for _, read in self._free:
                 if read is not None and not read.query():
-                    self._gpu.enter()
-                    self._gpu.wait_event(read)
+                    with self._gpu.entered():
+                        self._gpu.wait_event(read)

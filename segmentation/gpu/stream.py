@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # both import libraries that machines without a GPU lack
@@ -15,6 +16,8 @@ class GpuStream(Protocol):
     """Allocates memory and orders its uses. `context.Gpu` is one; see there."""
 
     def enter(self) -> None: ...
+
+    def entered(self) -> AbstractContextManager[None]: ...
 
     def record_event(self) -> Event: ...
 

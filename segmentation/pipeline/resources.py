@@ -224,6 +224,8 @@ class Resources:
     def close(self) -> None:
         """Frees everything."""
         with self._lock:
+            if self._gpu is not None:
+                self._gpu.enter()
             self._free_networks()
             if self._nvdec_sessions is not None:
                 self._nvdec_sessions.close()

@@ -1,11 +1,13 @@
 """Page-locked memory is given out again when no array refers to it and the GPU no longer uses it."""
 
 import threading
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import stages
 from numpy.typing import NDArray
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -23,6 +25,8 @@ class FakeGpu:
         self.over = True
 
     def enter(self) -> None: ...
+
+    entered = nullcontext
 
     def pinned(self, shape: tuple[int, ...], dtype: Any) -> Any:
         self.made += 1
@@ -128,3 +132,21 @@ def test_tensors_with_gaps_are_downloaded_as_they_are() -> None:
     np.testing.assert_array_equal(gpu.download(columns)[0], values[:, ::2].numpy())
     np.testing.assert_array_equal(gpu.download(columns, there, rows=3)[1], values[:3].numpy())
     np.testing.assert_array_equal(gpu.download(columns, rows=3)[0], values[:3, ::2].numpy())
+
+
+@pytest.mark.gpu
+def test_a_thread_that_drops_arrays_gets_no_device_by_that() -> None:
+    from segmentation.gpu.cuda_calls import current_context
+
+    pool = PinnedPool(stages.gpu())
+    holder = [pool.arrays(SHAPES, np.uint16)]
+    seen = []
+
+    def drop() -> None:
+        holder.clear()
+        seen.append(current_context())
+
+    thread = threading.Thread(target=drop)
+    thread.start()
+    thread.join()
+    assert seen == [0] and sum(map(len, pool._free.values())) == 1

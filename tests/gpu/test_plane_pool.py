@@ -3,6 +3,8 @@
 import sys
 import threading
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +23,7 @@ class FakeGpu:
 
     def __init__(self) -> None:
         self.made = 0
-        self.entered: list[str] = []
+        self.threads: list[str] = []
         self.over = False
         self.awaited: list[Any] = []
 
@@ -29,8 +31,10 @@ class FakeGpu:
         self.made += 1
         return tuple(torch.zeros(shape, dtype=dtype) for shape in shapes)
 
-    def enter(self) -> None:
-        self.entered.append(threading.current_thread().name)
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        self.threads.append(threading.current_thread().name)
+        yield
 
     def record_event(self) -> Any:
         return SimpleNamespace(query=lambda: self.over)
@@ -52,7 +56,7 @@ def test_planes_come_back_with_their_last_reference() -> None:
     again = {pool.take()[0].data_ptr() for _ in range(2)}  # each is dropped at once
     assert address in again and gpu.made == 3
     assert second[0].data_ptr() not in again
-    assert not gpu.entered  # one stream keeps the order
+    assert not gpu.threads  # one stream keeps the order
 
 
 def test_nobody_writes_where_another_stream_still_reads() -> None:
@@ -63,7 +67,7 @@ def test_nobody_writes_where_another_stream_still_reads() -> None:
     thread = threading.Thread(target=holder.clear, name="elsewhere")
     thread.start()
     thread.join()
-    assert reader.entered == ["elsewhere"]
+    assert reader.threads == ["elsewhere"]
     other = pool.take()
     assert other[0].data_ptr() != address and writer.made == 2
     reader.over = True

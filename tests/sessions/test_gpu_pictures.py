@@ -1,6 +1,7 @@
 """Pictures and the frames of iterators on a GPU, against the CPU's."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import av
 import numpy as np
@@ -36,3 +37,20 @@ def test_frames(sides: tuple[Segmenter, Segmenter]) -> None:
     for frame, other in zip(frames, expected, strict=True):
         assert frame.seconds == other.seconds and np.abs(frame.image.astype(int) - other.image).mean() < 1
         assert np.abs(frame.mask - other.mask).mean() < 0.005
+
+
+def test_the_programs_device_stays(tmp_path: Path) -> None:
+    """A program may use another device than its session, and change it between calls."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    last = torch.cuda.device_count() - 1
+    picture = np.zeros((64, 64, 3), np.uint8)
+    with Segmenter(device=f"cuda:{last}", overwrite=True) as segmenter:
+        for device in (0, last, 0):
+            torch.cuda.set_device(device)
+            segmenter.masks(picture)
+            segmenter.apply(picture)
+            assert segmenter.run(SAMPLE, tmp_path / "out.mp4", max_frames=20).frames == 20
+            assert torch.cuda.current_device() == device
+            for _ in segmenter.frames(SAMPLE, max_frames=20):
+                assert torch.cuda.current_device() == device
+    assert torch.cuda.current_device() == 0

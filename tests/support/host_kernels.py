@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -151,6 +152,8 @@ class HostGpu:
     stream = cvcuda_stream = None
 
     def enter(self) -> None: ...
+
+    entered = nullcontext
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         # NaN and noise show where a stage reads memory that it has not written.

@@ -5,7 +5,7 @@ from functools import cache
 
 from segmentation.errors import BackendError, LacksEngine
 from segmentation.frames import FORMATS, VideoInfo
-from segmentation.gpu.discovery import NVCUVID, device_index, enter_context
+from segmentation.gpu.discovery import NVCUVID, device_index, in_context
 from segmentation.options.config import Config
 
 NVDEC_CODECS = {  # FFmpeg's name of a decoder: PyNvVideoCodec's name of the codec
@@ -63,9 +63,9 @@ def nvdec_caps(index: int, codec: str, chroma: str, bits: int) -> DecoderCaps:
 
     PyNvVideoCodec can ask too, but creates a context for it: a fifth of a second under the GIL.
     """
-    enter_context(index)
     caps = DecoderCaps(codec=CODEC_NUMBERS[codec], chroma=_CHROMA_NUMBERS[chroma], bits_over_8=bits - 8)
-    status = ctypes.CDLL(NVCUVID).cuvidGetDecoderCaps(ctypes.byref(caps))
+    with in_context(index):
+        status = ctypes.CDLL(NVCUVID).cuvidGetDecoderCaps(ctypes.byref(caps))
     if status:
         raise BackendError(f"the driver does not say what NVDEC decodes (CUDA error {status})")
     return caps

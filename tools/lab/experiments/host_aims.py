@@ -4,8 +4,9 @@
     python tools/lab/experiments/host_aims.py VIDEO --work DIR -o tools/lab/results/host-aims.json
 
 VIDEO is repeated to the lengths that are needed, at 1080p with a keyframe every second. Each part is a process of its
-own. After each of them the table is printed so far, and the file written. Some 130 s on one GPU, 190 s on two. NVENC's
-part needs the stand-in in `build/nvenc`, or where `--nvenc` says. For Linux.
+own. After each of them the table is printed so far, and the file written. Some 130 s on one GPU. On
+two, `gpus` takes 200 s more, and needs `--seconds 300`. NVENC's part needs the stand-in in `build/nvenc`, or where
+`--nvenc` says. For Linux.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from itertools import islice, repeat
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -33,7 +36,7 @@ from clips import make_clip
 from segmentation.system.cache import engine_folder
 
 LONG, FILE, CLIP, SHORT = 4800, 600, 90, 300  # frames
-SPREAD, SPREAD_X264 = 28800, 9600  # frames of one video for several GPUs
+SPREAD, SPREAD_X264 = 86400, 28800  # frames of one video for several GPUs
 RATES = ("limit", "one", "clips", "files16", "files25", "jpeg", "one-x264", "clips-x264")
 _UNENCODED = Path(__file__).with_name("unencoded")  # for PYTHONPATH
 
@@ -189,16 +192,47 @@ def starts(options: argparse.Namespace) -> dict[str, list[float]]:
     return {name: seconds[1:] for name, seconds in found.items()}
 
 
+def encoder_alone(video: str, core: int, seconds: float) -> float:
+    """Returns the frames a second that x264 with one thread encodes on a core, from frames in memory."""
+    import av
+
+    os.sched_setaffinity(0, {core})
+    with av.open(video) as container:
+        frames = list(islice(container.decode(video=0), 30))
+    with av.open(os.devnull, "w", format="null") as made:
+        stream = made.add_stream("libx264", rate=30, options={"preset": "ultrafast", "threads": "1"})
+        stream.width, stream.height = frames[0].width, frames[0].height
+        begin, count = time.perf_counter(), 0
+        while time.perf_counter() - begin < seconds:
+            frame = frames[count % len(frames)]
+            frame.pts, frame.pict_type = count, av.video.frame.PictureType.NONE  # not the source's
+            stream.encode(frame)
+            count += 1
+        return count / (time.perf_counter() - begin)
+
+
+def encoders_alone(options: argparse.Namespace, cores: list[int]) -> float:
+    """Returns the frames a second of as many encoders as cores, which do nothing else."""
+    with ProcessPoolExecutor(len(cores), get_context("spawn")) as pool:
+        rate = sum(pool.map(encoder_alone, repeat(str(clip(options, CLIP))), cores, repeat(5.0)))
+    print(f"  x264 alone on {len(cores)} cores: {rate:.0f} frames a second", flush=True)
+    return rate
+
+
 def gpus(options: argparse.Namespace) -> dict[str, list[float]]:
     """Returns the seconds of whole commands on one GPU with half of the cores, and on two with all."""
     cores = sorted(os.sched_getaffinity(0))
     half = ",".join(map(str, cores[: len(cores) // 2]))
-    return {
-        "one GPU": [command(options, SPREAD, cores=half)],
-        "two GPUs": [command(options, SPREAD, "--workers", "local:2")],
-        "one GPU, x264": [command(options, SPREAD_X264, "x264", cores=half)],
-        "two GPUs, x264": [command(options, SPREAD_X264, "--workers", "local:2", "x264")],
-    }
+    command(options, SHORT)  # fills the caches of networks and kernels
+    found: dict[str, list[float]] = {"one GPU": [], "two GPUs": [], "one GPU, x264": [], "two GPUs, x264": []}
+    found["x264 alone, half"] = [encoders_alone(options, cores[: len(cores) // 2])]
+    found["x264 alone, all"] = [encoders_alone(options, cores)]
+    for _ in range(2):
+        found["one GPU"].append(command(options, SPREAD, cores=half))
+        found["two GPUs"].append(command(options, SPREAD, "--workers", "local:2"))
+        found["one GPU, x264"].append(command(options, SPREAD_X264, "x264", cores=half))
+        found["two GPUs, x264"].append(command(options, SPREAD_X264, "--workers", "local:2", "x264"))
+    return found
 
 
 def count_gpus() -> int:

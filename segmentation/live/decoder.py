@@ -99,7 +99,7 @@ class LiveDecoder(PyAVDecoder):
             batch = self._made(taken, begin or 0.0)
             if batch.frames:
                 self._pausing = False
-                repeats.keep(batch.part(len(batch) - 1, len(batch)), taken[-1].shown)
+                repeats.keep(batch, taken[-1].shown)
                 count += len(batch)
                 yield self._batch(batch)
             if not taken or len(batch) < len(taken):

@@ -25,12 +25,14 @@ class Repeats:
         self._due: float | None = None  # when the next one is shown, on the monotonic clock; `None`: there is no loss
         self._card: Planes | None = None
 
-    def keep(self, newest: FrameBatch, shown: float) -> None:
-        """Takes the source's newest frame alone, which ends a loss, with the time at which it is shown."""
+    def keep(self, batch: FrameBatch, shown: float) -> None:
+        """Takes the source's newest frames, which end a loss, with the time at which the last one is shown."""
         if self._due is not None:
             self._shown.clear()  # the loss was no distance of frames
         self._shown.append(shown)
-        self._newest, self._due, self._card = newest, None, None
+        # A picture that is not repeated is not held: it takes memory of the GPU for each source.
+        self._newest = batch.part(len(batch) - 1, len(batch)) if self.wanted else None
+        self._due = self._card = None
 
     @property
     def step(self) -> float:

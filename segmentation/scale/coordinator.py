@@ -100,8 +100,9 @@ class Workers:
     ) -> Report:
         """Segments one file or address, see `Segmenter.run`.
 
-        Setting `stop` ends the run with an error; complete pieces stay in `.<output>.pieces/`, and the next run with
-        the same options goes on there. So it does after this process was killed.
+        Setting `stop` ends the run with an error, as does an exception of `progress`; complete pieces stay in
+        `.<output>.pieces/`, and the next run with the same options goes on there. So it does after this process was
+        killed.
         """
         check_keywords(options, RunOptions.__annotations__, "run()", session=Options.__annotations__)
         config, stop = replace(self.config, **options), stop or threading.Event()

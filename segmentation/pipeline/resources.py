@@ -14,7 +14,7 @@ from segmentation.flow.threads import GpuTurn
 from segmentation.frames import Memory, VideoInfo
 from segmentation.frames.source import Source
 from segmentation.gpu.capture_lock import capture_unsafe
-from segmentation.gpu.discovery import device_index, pin_by_threads
+from segmentation.gpu.discovery import device_index, device_kept, pin_by_threads
 from segmentation.gpu.errors import gpu_errors
 from segmentation.models.model import Model, load_model
 from segmentation.models.secondary import SecondaryNetwork
@@ -223,7 +223,7 @@ class Resources:
 
     def close(self) -> None:
         """Frees everything."""
-        with self._lock:
+        with self._lock, device_kept():
             if self._gpu is not None:
                 self._gpu.enter()
             self._free_networks()

@@ -14,6 +14,7 @@ from segmentation.flow.threads import opencv_threads, until
 from segmentation.flow.trace import Trace
 from segmentation.frames import Frame, FrameBatch, Memory
 from segmentation.frames.sinks import FinishedBatch
+from segmentation.gpu.discovery import device_kept
 from segmentation.gpu.errors import gpu_errors
 from segmentation.media.bitstream.losses import TOLERATED
 from segmentation.media.output_clock import DefaultClock
@@ -45,7 +46,7 @@ log = logging.getLogger(__name__)
 def segment_once(resources: Resources, request: RunRequest, trace: Trace | None) -> Report:
     """Takes one input through all stages, once. Raises as `segment` does."""
     begin = time.perf_counter()
-    with ExitStack() as exits:
+    with device_kept(), ExitStack() as exits:
         with resources.turn_to_start(request.source):
             run = Run(resources, request, opened_for(resources, request, exits, trace), exits, trace)
         end = run.drive()

@@ -18,6 +18,7 @@ from segmentation.flow.threads import opencv_threads
 from segmentation.frames import MaskedBatch, Planes, VideoInfo
 from segmentation.frames.instances import FrameInstances
 from segmentation.frames.source import Input, Source, opened, source_of
+from segmentation.gpu.discovery import device_kept
 from segmentation.gpu.errors import gpu_errors
 from segmentation.media.planes import rgb_of
 from segmentation.options.config import Config
@@ -99,8 +100,25 @@ def masked_frames(
 ) -> Generator[MaskedFrame, None, None]:
     """Yields the frames of `given`. Everything is opened at the first frame, and closed with the generator.
 
-    Setting `stop` ends waits for bytes. Raises as `Segmenter.frames`.
+    Between frames the program has the current device that it had before. Setting `stop` ends waits for bytes. Raises as
+    `Segmenter.frames`.
     """
+    frames = _masked_frames(resources, given, config, stop)
+    try:
+        while True:
+            with device_kept():
+                frame = next(frames, None)
+            if frame is None:
+                return
+            yield frame
+    finally:
+        with device_kept():
+            frames.close()
+
+
+def _masked_frames(
+    resources: Resources, given: Input | Source | Moment, config: Config, stop: threading.Event | None
+) -> Generator[MaskedFrame, None, None]:
     config = replace(config, effect=DEFAULT_EFFECT)  # none is drawn, and no background is read
     with ExitStack() as exits:
         if isinstance(given, Moment):

@@ -20,6 +20,7 @@ from segmentation.flow.threads import StageThreads, opencv_threads
 from segmentation.frames import FULL, Color, Frame, FrameBatch, MaskedBatch, Plane, VideoInfo
 from segmentation.frames.host_array import on_host
 from segmentation.frames.source import Source
+from segmentation.gpu.discovery import device_kept
 from segmentation.gpu.errors import gpu_errors
 from segmentation.media.opening.stream_properties import SMPTE170M
 from segmentation.models.model import Model
@@ -88,6 +89,10 @@ class Pictures:
 
     def masks(self, frames: Picture | Sequence[Picture], config: Config) -> Mask | list[Mask]:
         """Returns masks as `Segmenter.masks`, and raises likewise. `config` is one of `Pictures.config`."""
+        with device_kept():
+            return self._masks(frames, config)
+
+    def _masks(self, frames: Picture | Sequence[Picture], config: Config) -> Mask | list[Mask]:
         if isinstance(frames, list | tuple):
             return self._each([as_picture(frame, f"picture {i}") for i, frame in enumerate(frames)], config)
         array = _array(frames, "the pictures")
@@ -118,8 +123,9 @@ class Pictures:
         `name` is the picture's in messages. A `mask` (h, w) of any size takes the place of the network's.
         """
         info, batch = _info(picture), _batch(picture)
-        stages, model = self._stages(info, config)
-        with stages, ExitStack() as exits:
+        with device_kept(), ExitStack() as exits:
+            stages, model = self._stages(info, config)
+            exits.enter_context(stages)
             with gpu_errors():
                 assert stages.plan.postprocess is not None
                 implementation = stages.plan.postprocess.implementation

@@ -12,7 +12,6 @@ from segmentation.errors import ConfigError, DeviceMemoryError, check_keywords
 from segmentation.flow.trace import tracing
 from segmentation.frames.picture_names import PICTURES
 from segmentation.frames.source import Input, Source, opened, source_of
-from segmentation.gpu.discovery import device_kept
 from segmentation.media.output_stream import Output, OutputStream, Target, as_target
 from segmentation.media.pictures.still import is_still
 from segmentation.options.access import access_of
@@ -101,7 +100,7 @@ class Segmenter(Closing):
             target = _target(given, output, config)
             check_results(config)
             check_names(given, target, config)
-            with device_kept(), opened(given, stop) as source:
+            with opened(given, stop) as source:
                 check_streams(source, target, config)
                 report = self.perform(RunRequest(source, target, config, stop, progress, monitor))
             if monitor is not None:
@@ -150,9 +149,7 @@ class Segmenter(Closing):
         `DeviceError`.
         """
         pictures = self._pictures
-        config = pictures.config() if refine is None else pictures.config(refine=refine)
-        with device_kept():
-            return pictures.masks(frames, config)
+        return pictures.masks(frames, pictures.config() if refine is None else pictures.config(refine=refine))
 
     def apply(self, frame: Picture, *, mask: Mask | None = None, **options: Unpack[PictureOptions]) -> Rgb:
         """Returns one picture (H, W, 3) uint8 RGB with the effect, and with alpha (H, W, 4) for `cutout`.
@@ -164,8 +161,7 @@ class Segmenter(Closing):
         config = self._pictures.config(**options)
         given = None if mask is None else as_mask(mask)
         picture = as_picture(frame, "the picture")
-        with device_kept():
-            return self._pictures.apply(picture, config, config.effects[:1], mask=given).pictures[0]
+        return self._pictures.apply(picture, config, config.effects[:1], mask=given).pictures[0]
 
     def frames(self, source: Input | Moment, **options: Unpack[FrameOptions]) -> Generator[MaskedFrame, None, None]:
         """Returns an iterator over the frames of a video, each with its mask, smoothed and refined as in `run`.
@@ -179,7 +175,7 @@ class Segmenter(Closing):
         """
         check_keywords(options, FrameOptions.__annotations__, "frames()")
         config = replace(without_outputs(self.config), **options)
-        return _with_device_kept(masked_frames(self._resources, source, config))
+        return masked_frames(self._resources, source, config)
 
     @property
     def streams(self) -> StreamBoard:
@@ -188,22 +184,7 @@ class Segmenter(Closing):
 
     def close(self) -> None:
         """Frees the session's resources. No run may be under way."""
-        with device_kept():
-            self._resources.close()
-
-
-def _with_device_kept(frames: Generator[MaskedFrame, None, None]) -> Generator[MaskedFrame, None, None]:
-    """Yields the frames. Between them the program has the current device that it had before, see `device_kept`."""
-    try:
-        while True:
-            with device_kept():
-                frame = next(frames, None)
-            if frame is None:
-                return
-            yield frame
-    finally:
-        with device_kept():
-            frames.close()
+        self._resources.close()
 
 
 def _target(source: Source, output: Output | OutputStream | None, config: Config) -> Target | None:

@@ -3,13 +3,17 @@
 import re
 import shutil
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from segmentation.gpu import discovery
-from segmentation.gpu.discovery import GpuInfo, driver_version, stated_version, visible_gpus
+from segmentation.gpu.discovery import GpuInfo, device_kept, driver_version, stated_version, visible_gpus
 from segmentation.options.config import Config
 
 
@@ -80,3 +84,37 @@ def test_the_drivers_own_library_is_asked(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.gpu
 def test_the_drivers_version_is_a_number() -> None:
     assert re.fullmatch(r"\d+(\.\d+)+", driver_version())
+
+
+class FakeCuda(ModuleType):
+    """PyTorch's current device."""
+
+    def __init__(self, *, initialized: bool) -> None:
+        super().__init__("torch.cuda")
+        self.current = 0
+        self.is_initialized = lambda: initialized
+
+    def current_device(self) -> int:
+        return self.current
+
+    @contextmanager
+    def device(self, index: int) -> Iterator[None]:
+        before, self.current = self.current, index
+        try:
+            yield
+        finally:
+            self.current = before
+
+
+@pytest.mark.parametrize(("initialized", "after"), [(True, 0), (False, 1)])
+def test_a_program_that_uses_cuda_keeps_its_device(
+    initialized: bool, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = ModuleType("torch")
+    torch.cuda = cuda = FakeCuda(initialized=initialized)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setitem(sys.modules, "torch.cuda", cuda)
+    with pytest.raises(ValueError), device_kept():
+        cuda.current = 1
+        raise ValueError
+    assert cuda.current == after

@@ -48,7 +48,9 @@ def test_the_programs_device_stays(tmp_path: Path) -> None:
         for device in (0, last, 0):
             torch.cuda.set_device(device)
             segmenter.masks(picture)
+            assert torch.cuda.current_device() == device
             segmenter.apply(picture)
+            assert torch.cuda.current_device() == device
             assert segmenter.run(SAMPLE, tmp_path / "out.mp4", max_frames=20).frames == 20
             assert torch.cuda.current_device() == device
             for _ in segmenter.frames(SAMPLE, max_frames=20):

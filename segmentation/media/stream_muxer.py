@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import logging
 from contextlib import suppress
-from typing import ClassVar
+from fractions import Fraction
+from typing import TYPE_CHECKING, ClassVar
 
 import av
 from av.container import OutputContainer
@@ -17,6 +18,10 @@ from segmentation.media.containers import format_options
 from segmentation.media.muxer import Muxer
 from segmentation.media.output_stream import OutputDevice, OutputStream
 from segmentation.options.config import UNCOMPRESSED, Config
+
+if TYPE_CHECKING:
+    from av.packet import Packet
+    from av.video.stream import VideoStream
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +44,7 @@ class StreamMuxer(Muxer):
 
     def __init__(self, stream: OutputStream, info: VideoInfo, config: Config, option: str = "-o") -> None:
         self._stream = stream
+        self._written = 0  # frames of y4m
         super().__init__(stream, info, config, option)
 
     def _prepare(self, overwrite: bool, option: str) -> None:
@@ -52,6 +58,26 @@ class StreamMuxer(Muxer):
         stream.open()
         name = "yuv4mpegpipe" if stream.format == "y4m" else stream.format
         return av.open(stream, "w", format=name, container_options=options)
+
+    def add_video(self, codec: str, info: VideoInfo, options: dict[str, str]) -> VideoStream:
+        stream = super().add_video(codec, info, options)
+        if self._stream.format == "y4m":
+            stream.time_base = 1 / info.rate  # its inverse is the rate in y4m's header
+        return stream
+
+    @property
+    def tick(self) -> Fraction:
+        tick = super().tick
+        return self._info.time_base if self._stream.format == "y4m" else tick  # results keep the frames' own times
+
+    def _mux(self, packet: Packet[VideoStream] | Packet[Stream]) -> None:
+        if self._stream.format != "y4m":
+            return super()._mux(packet)
+        # Frames of y4m have a number in place of a time. FFmpeg refuses two that round to the same one.
+        packet.pts = packet.dts = self._written
+        packet.time_base = 1 / self._info.rate
+        self._written += 1
+        self._mux_into(self.container, packet, Fraction(0))
 
     def _can_hold(self, stream: Stream) -> bool:
         return self._stream.format not in UNCOMPRESSED and super()._can_hold(stream)

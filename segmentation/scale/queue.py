@@ -16,7 +16,7 @@ WITNESSES = 2  # workers that must have failed at the piece, where there are so 
 
 @dataclass(slots=True)
 class Work:
-    """Neighbouring pieces of one video, from `begin` to before `end`."""
+    """Neighboring pieces of one video, from `begin` to before `end`."""
 
     video: str
     begin: int
@@ -163,7 +163,7 @@ class Queue:
 
 
 def _runs(video: str, pieces: set[int]) -> Iterator[Work]:
-    """Yields neighbouring pieces as one work each."""
+    """Yields neighboring pieces as one work each."""
     work: Work | None = None
     for piece in sorted(pieces):
         if work is not None and piece == work.end:

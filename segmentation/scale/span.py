@@ -1,4 +1,4 @@
-"""Neighbouring pieces of one video that a worker makes in one run."""
+"""Neighboring pieces of one video that a worker makes in one run."""
 
 from bisect import bisect_right
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A run over neighbouring pieces of one video: decoded and smoothed without a break, handed over piece by piece."""
+"""A run over neighboring pieces of one video: decoded and smoothed without a break, handed over piece by piece."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ def _area(box: Box) -> float:
 
 
 def _is_centered(box: Box, outer: Box) -> bool:
-    """Returns whether a box has its center in the instance's, and not in a neighbour."""
+    """Returns whether a box has its center in the instance's, and not in a neighbor."""
     x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
     return outer[0] <= x <= outer[2] and outer[1] <= y <= outer[3]
 

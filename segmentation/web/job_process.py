@@ -49,8 +49,8 @@ def _run(
 
     Without a `target` the output lies in the job's `folder`. An address is read here, also where there are `workers`.
     """
-    options["overwrite"] = True
-    config = Config(**options)  # what a killed server has begun is written again
+    options["overwrite"] = True  # what a killed server has begun is written again
+    config = Config(**options)
     if target is None:
         folder.mkdir(mode=0o700, exist_ok=True)
     output = folder / _shortened(default_output(name, config, content=source)) if target is None else Path(target)

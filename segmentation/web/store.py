@@ -118,7 +118,7 @@ class Store:
 
     @contextmanager
     def new_folder(self, kind: str, *, keep: bool = True) -> Iterator[Path]:
-        """A new folder of an input or a job, which goes with an error, and at the end without `keep`."""
+        """Makes a folder of an input or a job, which goes with an error, and at the end without `keep`."""
         folder = self.folder / kind / token_hex(8)
         try:
             folder.mkdir(mode=0o700)

@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 from contextlib import suppress
+from fractions import Fraction
 from pathlib import Path
 from pipes import COMMAND, ENVIRONMENT, piped
 
@@ -78,6 +79,17 @@ def test_ten_bits_in_y4m(tmp_path: Path) -> None:
     source = Synthetic(codec="ffv1", pix_fmt="yuv420p10le", pts=range(5)).write(tmp_path / "in.mkv")
     done = piped(source, "-", "-o", "-", "--format", "y4m", "-q")
     assert done.returncode == 0 and b"420p10" in done.stdout[:100]
+
+
+def test_y4m_states_the_rate_of_frames(tmp_path: Path) -> None:
+    """Not the ticks of the input's clock, by which another program would play them in a moment."""
+    source = Synthetic(pts=(0, 1, 2, 11, 12, 13), time_base=Fraction(1, 15), audio="aac").write(tmp_path / "in.mkv")
+    target = tmp_path / "out.y4m"
+    target.write_bytes(piped(source, "-", "-o", "-", "--format", "y4m", "-q").stdout)
+    with av.open(str(target)) as video:
+        rate = video.streams.video[0].average_rate
+    assert rate is not None and 1 <= rate <= 15
+    assert times(target) == [n / rate for n in range(6)]
 
 
 def test_a_file_led_to_standard_input_can_be_sought(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ class PendingSequence(PendingFile):
 
     def discard(self) -> None:
         with suppress(OSError):  # there is no folder yet, or no more
-            remove_folder(Path(f"{self.path}{_BESIDE}"), self._own)
+            remove_folder(self._beside, self._own)
         super().discard()
 
     def _clear(self, path: Path) -> None:

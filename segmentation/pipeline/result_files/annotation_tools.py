@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from segmentation._version import __version__
 from segmentation.frames.instances import FrameInstances
+from segmentation.pipeline.result_files.run_lengths import runs
 from segmentation.pipeline.result_files.shapes import Size, masks_of, outline
 
 _TRACK_ID = (
@@ -45,7 +46,7 @@ class Cvat:
                 left, top = columns[0], rows[0]
                 part = mask[top : rows[-1] + 1, left : columns[-1] + 1]
                 yield (
-                    f'<mask label={quoteattr(one.label)} source="auto" occluded="0" z_order="0" rle="{_runs(part)}" '
+                    f'<mask label={quoteattr(one.label)} source="auto" occluded="0" z_order="0" rle="{_listed(part)}" '
                     f'left="{left}" top="{top}" width="{part.shape[1]}" height="{part.shape[0]}">'
                     f'<attribute name="track_id">{one.id}</attribute></mask>\n'
                 )
@@ -56,12 +57,9 @@ class Cvat:
         yield "</annotations>\n"
 
 
-def _runs(mask: NDArray[np.bool_]) -> str:
-    """Returns the lengths of the runs of a mask, row by row, first that of 0."""
-    flat = mask.ravel()
-    borders = np.flatnonzero(flat[1:] != flat[:-1]) + 1
-    start = [0, 0] if flat[0] else [0]  # the first run is of 0, even if there is none
-    return ", ".join(map(str, np.diff(np.concatenate([start, borders, [flat.size]]))))
+def _listed(mask: NDArray[np.bool_]) -> str:
+    """Returns the lengths of the runs of a mask, row by row, as CVAT lists them."""
+    return ", ".join(map(str, runs(mask.ravel())))
 
 
 class LabelStudio:

@@ -225,7 +225,7 @@ def make_results(
 
 
 def measured(found: Mask, width: int, height: int) -> dict[str, object]:
-    """Area and box of a mask (h, w) of any size, in a picture of `width` x `height` pixels."""
+    """Returns area, pixels and box of a mask (h, w) of any size, in a picture of `width` x `height` pixels."""
     pixels = found.view(np.uint8)  # OpenCV takes an eighth of NumPy's time, and each live frame comes here
     share = cv2.countNonZero(pixels) / found.size
     box = None

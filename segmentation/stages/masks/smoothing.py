@@ -25,10 +25,10 @@ from segmentation.models.model import Model
 
 REACH = 2  # frames before and after: a mask waits for as many frames
 BLOCK = 4  # side of the squares of a mask, in pixels, over which change and doubt are averaged
-CHANGE = 0.03  # of luma (0..1): a neighbour that differs so much counts nothing where the network is sure
+CHANGE = 0.03  # of luma (0..1): a neighbor that differs so much counts nothing where the network is sure
 DOUBT = 12.0  # where the mask is 0.5 all over, 1 + DOUBT times as much change is let pass
 CHANGE_BOX, DOUBT_BOX = 3, 9  # blocks a side; the second is wider than an outline, so that it finds areas, not edges
-CUT = 0.1  # mean change of the whole picture, above which the neighbour belongs to another scene
+CUT = 0.1  # mean change of the whole picture, above which the neighbor belongs to another scene
 LUMA = (0.2126, 0.7152, 0.0722)  # of R, G and B: BT.709
 
 Map = NDArray[np.float32]  # (h, w), or (N, h, w) of a batch
@@ -38,10 +38,10 @@ History = TypeVar("History", HostHistory, CudaHistory)
 
 
 def smooth(masks: Sequence[Map], lumas: Sequence[Map], strength: float) -> Map:
-    """Returns the middle mask (h, w) of an odd number of masks, averaged with its neighbours.
+    """Returns the middle mask (h, w) of an odd number of masks, averaged with its neighbors.
 
     `masks` are float32 in 0..1. `lumas` belong to the same frames: float32 in 0..1, at half the size, rounded up. With
-    m the middle mask and Y its luma, a neighbour k has the weight
+    m the middle mask and Y its luma, a neighbor k has the weight
 
         w_k = strength * up(max(0, 1 - blurred(down|Y_k - Y|) / limit)), or 0 if mean(down|Y_k - Y|) > CUT
         limit = CHANGE * (1 + DOUBT * (1 - 2 * blurred(down|m - 1/2|)))
@@ -130,7 +130,7 @@ class SmoothingBackend(ABC, Generic[History]):
     @abstractmethod
     def average(self, known: History, first: int, count: int) -> Array:
         """Returns the masks (count, h, w) of the frames from number `first` of `known` on, averaged with their
-        neighbours. The first frame of `known` stands in for frames before it, and the last for frames after it.
+        neighbors. The first frame of `known` stands in for frames before it, and the last for frames after it.
         """
 
 

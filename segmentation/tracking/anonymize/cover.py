@@ -87,7 +87,7 @@ class _Track:
         return _supposed(self.seen[near[0]], self.seen[near[0]].box) if near else None
 
     def _steady(self, number: int) -> Box:
-        """Returns a box that holds a found one, and where its neighbours in time say that it is.
+        """Returns a box that holds a found one, and where its neighbors in time say that it is.
 
         Of faces that are half hidden or small, single boxes jump, and leave a part of the face. So a doubtful one holds
         all those of its track that are near.

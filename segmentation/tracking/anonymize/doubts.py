@@ -75,7 +75,6 @@ class DoubtFinder:
         for one in frame.instances:
             if one.id:
                 self.tracks.setdefault(one.id, TrackLog(one.label, shot)).sights.append(Sight(time, one))
-
         for box in bare:
             self._add_bare(Sight(time, Instance(label="head", score=SURE, box=box)), shot)
 
@@ -143,7 +142,7 @@ def _doubt(kind: str, id: int, span: Sequence[Sight], look: Sight, doubt: float)
 
 
 def _by_size(one: Instance) -> float:
-    """Returns the doubt of a thing that comes or goes amid the picture: the larger, the easier it is recognized."""
+    """Returns the doubt of a bare head, or of what comes or goes amid the picture: the larger, the surer."""
     return 0.5 + 0.5 * min(1.0, (one.box[3] - one.box[1]) / _LARGE)
 
 

@@ -69,7 +69,7 @@ class CoverPeople:
 
 
 class BareHeads:
-    """A step behind the cover: it notes heads that nothing covers, for who looks at the result."""
+    """A step behind the cover: it notes heads that nothing covers, for whoever looks at the result."""
 
     def __init__(self, config: Config, transfer: Transfer) -> None:
         self._number = [one.kind for one in config.further].index(BODIES)

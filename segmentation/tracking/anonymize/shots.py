@@ -82,7 +82,7 @@ class Shots:
         line = [*before, *lumas, *(luma for later in waiting for luma in later.lumas)]
         shots = []
         for place, change in enumerate([0.0] * (len(lumas) - len(changes)) + changes, len(before)):
-            if change > CUT:  # as between few neighbours, so that the others need not be compared
+            if change > CUT:  # as between few neighbors, so that the others need not be compared
                 self._shot += is_cut(line[max(0, place - NEAR) : place], line[place : place + NEAR])
             shots.append(self._shot)
         return replace(batch, shots=tuple(shots)), [*before, *lumas][-NEAR:]

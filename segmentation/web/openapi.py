@@ -46,6 +46,13 @@ def openapi() -> dict[str, object]:
         "width": {"type": "integer", "minimum": 16, "maximum": 3840, "default": 1280},
     }
     picture = _bytes("image/jpeg") | _bytes("image/png")
+    name = {"type": "string", "default": "input.mp4", "description": "of the input"}
+    of_command = {
+        "name": name,
+        "options": _OPTIONS,
+        "project": project | {"description": "its file's name, where there are corrections"},
+    }
+    command = {"application/json": {"schema": {"type": "object", "properties": {"command": {"type": "string"}}}}}
     created = {"application/json": {"schema": {"type": "object", "properties": {"id": {"type": "string"}}}}}
     return {
         "openapi": "3.1.0",
@@ -65,6 +72,8 @@ def openapi() -> dict[str, object]:
                     "Finds a picture's mask", 200, _bytes("image/png"), body={"file": _FILE, "options": _OPTIONS}
                 )
             },
+            "/api/command": {"post": _does("Writes the command line of a job", 200, command, body=of_command)},
+            "/api/events": {"get": _does("Sends all jobs at each change", 200, _bytes("text/event-stream"))},
             "/api/jobs": {
                 "get": _does("Lists the latest 100 jobs", 200, jobs),
                 "post": _does("Puts a job in the queue", 202, created, body=of_jobs | {"webhook": webhook}),
@@ -109,7 +118,8 @@ def _does(
         operation["parameters"] = [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
     if body is not None:
         inputs = [{"required": [name]} for name in ("file", "source") if name in body]
-        form = {"schema": {"type": "object", "properties": body, "anyOf": inputs}, "encoding": {}}
+        fields: dict[str, object] = {"type": "object", "properties": body} | ({"anyOf": inputs} if inputs else {})
+        form: dict[str, dict[str, object]] = {"schema": fields, "encoding": {}}
         if "options" in body:
             form["encoding"] = {"options": {"contentType": "application/json"}}
         operation["requestBody"] = {"required": True, "content": {"multipart/form-data": form}}

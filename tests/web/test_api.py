@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -29,6 +30,7 @@ from served import Served, multipart
 
 from segmentation import Segmenter
 from segmentation.options.config import Config
+from segmentation.web import app
 
 SMALL = {"max_frames": 3, "smooth": 0}
 
@@ -397,6 +399,12 @@ def test_the_description_has_the_options_of_config(served: Served) -> None:
     assert options["codec"]["anyOf"][0]["enum"] == ["h264", "hevc", "av1", "ffv1", "mjpeg"]
     for name, schema in options.items():
         assert schema["default"] == json.loads(json.dumps(getattr(Config(), name)))
+
+
+def test_the_description_has_all_of_the_api(served: Served) -> None:
+    routes = re.findall(r'Route\("(/api/[^"]+)"', Path(app.__file__).read_text())
+    described = served.json("api/openapi.json")["paths"]
+    assert {*described} == {route.replace(":path", "") for route in routes} - {"/api/openapi.json"}
 
 
 def test_figures_for_machines(served: Served) -> None:

@@ -30,7 +30,6 @@ from served import Served, multipart
 
 from segmentation import Segmenter
 from segmentation.options.config import Config
-from segmentation.web import app
 
 SMALL = {"max_frames": 3, "smooth": 0}
 
@@ -402,7 +401,7 @@ def test_the_description_has_the_options_of_config(served: Served) -> None:
 
 
 def test_the_description_has_all_of_the_api(served: Served) -> None:
-    routes = re.findall(r'Route\("(/api/[^"]+)"', Path(app.__file__).read_text())
+    routes = re.findall(r'Route\("(/api/[^"]+)"', (ROOT / "segmentation" / "web" / "app.py").read_text())
     described = served.json("api/openapi.json")["paths"]
     assert {*described} == {route.replace(":path", "") for route in routes} - {"/api/openapi.json"}
 

@@ -14,7 +14,10 @@ from segmentation.frames.source import Source, is_device, is_url
 from segmentation.media.output_stream import OutputAddress, OutputDevice, OutputStream, Target
 from segmentation.media.pictures.still import content_of
 from segmentation.media.pictures.webp import is_animated_webp
+from segmentation.models.model import BUILT_IN
+from segmentation.models.sidecar import sidecar_of
 from segmentation.options.config import Config
+from segmentation.options.then import parse_all
 
 T = TypeVar("T")
 
@@ -164,6 +167,18 @@ def written_files(target: Target | None, config: Config) -> list[tuple[str, Path
     return named
 
 
+def _read_networks(config: Config) -> list[tuple[Path, str]]:
+    """Returns the files of the networks and those beside them, each with what is said of it."""
+    networks: list[tuple[object, str]] = [(one.model, "--anonymize") for one in config.covered]
+    networks += [(config.model, "--model"), *((then.file, "--then") for then in parse_all(config.then))]
+    named = [
+        (Path(network), f"what {option} reads")
+        for network, option in networks
+        if isinstance(network, str | Path) and str(network) not in BUILT_IN
+    ]
+    return [(path, what) for network, what in named for path in (network, sidecar_of(network))]
+
+
 def _status(path: str | Path) -> os.stat_result | None:
     """Returns the status of what a name leads to; `None` where it leads nowhere."""
     try:
@@ -175,9 +190,10 @@ def _status(path: str | Path) -> os.stat_result | None:
 def check_names(source: Source, target: Target | None, config: Config) -> None:
     """Raises `ConfigError` if two of the files to be written are one, or one of them is read."""
     reads = [(None if source.stream else source.text, "the input itself"), (config.masks, "what --masks reads")]
-    reads.append((config.project, "what --project reads"))
+    reads += [(config.project, "what --project reads"), (config.review, "what --review reads")]
     reads.append((config.effects[0].file, "what --effect reads"))
     reads += [(effect.file, "what --also reads") for effect in config.effects[1:]]
+    reads += _read_networks(config)
     seen: dict[Path, str] = {}
     for option, path in written_files(target, config):
         if is_device(path):

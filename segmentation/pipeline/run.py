@@ -324,6 +324,8 @@ class Run:
         if info.live is not None:
             return "no frame came once the network was ready"
         length = f" of {float(info.end - info.start):.1f} s" if info.end is not None else ""
+        if (duration := self._config.duration) is not None:
+            return f"no frame within {duration:g} s (--duration) from {self._config.start:g} s on in this video{length}"
         return f"no frame at --start {self._config.start:g} s or later in this video{length}"
 
     @property

@@ -114,7 +114,8 @@ class Workers:
         else:
             report = self._run_pieces(*planned, target, config, stop, progress)
         seconds = time.perf_counter() - begin
-        return replace(report, input=source.text, seconds=round(seconds, 3), fps=round(report.frames / seconds, 2))
+        report = replace(report, input=source.text, output=str(target))  # as they were given
+        return replace(report, seconds=round(seconds, 3), fps=round(report.frames / seconds, 2))
 
     def close(self) -> None:
         """Ends the workers, without a wait for processes of this machine that are idle. No run may be under way."""

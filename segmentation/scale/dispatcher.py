@@ -134,8 +134,10 @@ class Dispatcher:
     def under_way(self, video: Video, done: set[int]) -> Iterator[None]:
         """Gives a video to the workers, and takes it from them at the end."""
         with self._lock:
+            if self._closed.is_set():
+                raise _were_closed()
             if not self._thread.is_alive():
-                raise self._failure or BackendError("workers: were closed")
+                raise self._failure or BackendError("workers: none is left")
             if video.task.video in self._videos:
                 raise ConfigError(f"{video.task.video}: two runs at a time have this output")
             self._videos[video.task.video] = video
@@ -172,6 +174,8 @@ class Dispatcher:
                         self._handle(event)
                 with self._lock:
                     self._give_work()
+            with self._lock:
+                self._fail_all(_were_closed())  # runs of other threads would wait for ever
         except Exception as exc:
             with self._lock:
                 self._fail_all(exc)
@@ -300,3 +304,7 @@ class Dispatcher:
             if video is not None and video.frames:
                 found[worker] = _BEGINNING * self._labor.fps(worker) * len(video.pieces) / video.frames
         return found
+
+
+def _were_closed() -> BackendError:
+    return BackendError("workers: were closed; begin new ones")

@@ -73,6 +73,8 @@ class PictureRun:
             masked = time.perf_counter()
             for file, made, (effect, _) in zip(files, applied.pictures, self._outputs, strict=True):
                 _write(file, _with_alpha(made, still, effect.kind), config.quality, still.profile)
+            if self._request.progress is not None:
+                self._request.progress(1, 1)  # here, so that its exception leaves no file
             if config.results is not None:
                 _write_results(applied, config)
             for file in files:
@@ -82,8 +84,6 @@ class PictureRun:
         found = applied.shown.found is not None and bool(applied.shown.found.any())  # by the network, not by regions
         if not found:
             log.warning("%s: %s", self._source.label, nothing_found(applied.classes, 1))
-        if self._request.progress is not None:
-            self._request.progress(1, 1)
         return Report(
             input=self._source.label,
             output=str(self._target),

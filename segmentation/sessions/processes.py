@@ -246,6 +246,8 @@ class Processes(Segmenter):
             )
         if not isinstance(request.target, Path | OutputAddress | None):
             raise ConfigError("processes: an output is a file or an address there, no pipe and no file object")
+        if not isinstance(request.config.results, str | Path | None):  # what is sent would be a copy
+            raise ConfigError("processes: results go to a file or an address there, not to a file object")
         _check_sendable(request.config, "processes")
         live, request = request.source.is_live, replace(request, config=self._config_there(request.config))
         with self._processes.lent() as process:

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Literal, Unpack
 
-from segmentation.errors import ConfigError, SegmentationError, one_line, reported
+from segmentation.errors import ConfigError, SegmentationError, check_keywords, one_line, reported
 from segmentation.frames.source import Source, named
 from segmentation.media.output_stream import Output
 from segmentation.options.config import Config
@@ -65,6 +65,7 @@ class Streams(Closing):
         Raises `ConfigError` for a name that is taken or is none, and for an address that is no live source's, and
         `SegmentationError` where no thread can be started. Whatever else is wrong is an event.
         """
+        check_keywords(options, RunOptions.__annotations__, "add()", session=Options.__annotations__)
         source = named(name, address)
         with self._adding:
             if name in self.names:

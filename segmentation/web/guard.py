@@ -45,7 +45,10 @@ class Guard:
                 MutableHeaders(scope=message).update(_HEADERS)
             await send(message)
 
-        refused = self._refused(scope)
+        try:
+            refused = self._refused(scope)
+        except ValueError:  # of `urlsplit`, such as for half of an IPv6 address
+            refused = HTTPStatus.BAD_REQUEST, "the header Host or Origin has no address that can be read"
         answer = self._app if refused is None else _refusal(scope, *refused)
         await answer(scope, receive, send_guarded)
 

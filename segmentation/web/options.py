@@ -21,9 +21,10 @@ _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 def parsed(text: str) -> Options:
     """Returns options that are written as JSON, none for an empty text. Raises `ConfigError`."""
     try:
-        return checked(json.loads(text or "{}"))
-    except (json.JSONDecodeError, RecursionError) as exc:
+        given = json.loads(text or "{}")
+    except (ValueError, RecursionError) as exc:  # the former also of a number with thousands of digits
         raise ConfigError(f"options: are no JSON ({one_line(exc)})") from exc
+    return checked(given)
 
 
 def command(name: str, options: Mapping[str, object]) -> str:

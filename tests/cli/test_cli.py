@@ -190,6 +190,11 @@ def test_the_plan_refuses_what_the_run_would(
         (["clip.mp4", "--model", "nothing.onnx"], 1, "no such model"),
         (["clip.mp4", "--classes", "cat"], 1, "choose from person"),
         (["clip.mp4", "--start", "100"], 1, "no frame at --start 100 s"),
+        (
+            ["clip.mp4", "--start", "0.001", "--duration", "0.001"],
+            1,
+            "no frame within 0.001 s (--duration) from 0.001 s on",
+        ),
         (["clip.mp4", "--pick", "5,5@nan"], 2, "'nan' is not a number of seconds"),
         (["clip.mp4", "--classes", ","], 2, "classes (): must have one at least"),
     ],

@@ -162,6 +162,30 @@ def test_what_effects_read_stays(
     assert names(tmp_path) == {"bg.mp4", "link.mp4"} and Path("bg.mp4").read_bytes() == SAMPLE.read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("options", "read", "option"),
+    [
+        ({"model": "net.onnx"}, "net.onnx", "--model"),
+        ({"model": "net.onnx"}, "net.json", "--model"),
+        ({"model": "link.onnx"}, "net.onnx", "--model"),
+        ({"then": ("face=net.onnx@person",)}, "net.onnx", "--then"),
+        ({"anonymize": "plates=net.onnx"}, "net.onnx", "--anonymize"),
+        ({"anonymize": "faces,plates=net.onnx"}, "net.onnx", "--anonymize"),
+        ({"anonymize": "faces", "review": "review.txt"}, "review.txt", "--review"),
+    ],
+)
+def test_networks_and_reviews_stay(
+    options: dict[str, Any], read: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("net.onnx", "net.json", "review.txt"):
+        Path(name).write_text("leave id:1")
+    Path("link.onnx").symlink_to("net.onnx")
+    with pytest.raises(ConfigError, match=f"--results {read}: is what {option} reads; name another file"):
+        segment(SAMPLE, "out.mp4", results=read, overwrite=True, mode="baseline", **{"model": "person", **options})
+    assert Path(read).read_text() == "leave id:1"
+
+
 @pytest.mark.parametrize("name", ["a\0b.mp4", "a\ud800b.mp4"], ids=ascii)
 @pytest.mark.parametrize("option", ["output", "also", "results", "save_masks", "trace"])
 def test_a_name_that_no_file_can_have_is_one_line(name: str, option: str, tmp_path: Path) -> None:

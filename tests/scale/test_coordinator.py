@@ -1,5 +1,6 @@
 """The driver with workers of this process, which die, fail, come late and report out of order when a test says so."""
 
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from marks import first
 from pieced import OPTIONS, PIECES, Made, files, long_video, made
+from program import TIMEOUT
 
 from segmentation import BackendError, Config, ModelError, OutputError, SegmentationError, Workers
 from segmentation.scale import coordinator as driver
@@ -162,6 +164,24 @@ def test_no_worker_left_is_one_error(source: Path, tmp_path: Path, with_fakes: C
     with with_fakes("1", gone) as workers, pytest.raises(SegmentationError, match="1 died of hunger"):
         workers.run(source, tmp_path / "out.mp4")
     assert not (tmp_path / "out.mp4").exists()
+
+
+def test_closing_ends_runs_of_other_threads(source: Path, tmp_path: Path, with_fakes: Callable[..., Workers]) -> None:
+    begun, errors = threading.Event(), queue.Queue[Exception]()
+    workers = with_fakes("1", lambda events: events[:1])  # stands still after a piece
+
+    def run() -> None:
+        try:
+            workers.run(source, tmp_path / "out.mp4", progress=lambda done, _: begun.set() if done else None)
+        except BackendError as exc:
+            errors.put(exc)
+
+    threading.Thread(target=run, daemon=True).start()
+    assert begun.wait(TIMEOUT)
+    workers.close()
+    assert "workers: were closed" in str(errors.get(timeout=TIMEOUT))
+    run()
+    assert "workers: were closed" in str(errors.get_nowait()) and not (tmp_path / "out.mp4").exists()
 
 
 @pytest.mark.slow

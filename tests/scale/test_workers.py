@@ -75,7 +75,9 @@ def test_the_number_of_workers_does_not_show(number: int, source: Path, expected
 def test_ids_go_on_from_frame_to_frame(
     two: Workers, source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = two.run(source, tmp_path / "out.mp4", results=tmp_path / "out.jsonl", track="fast", max_frames=5)
+    output = os.path.relpath(tmp_path / "out.mp4")
+    told = two.run(source, output, results=tmp_path / "out.jsonl", track="fast", max_frames=5)
+    assert told.output == output  # as it was given
     assert told.frames == 5 and "ids go on from frame to frame; one worker does all" in caplog.text
     assert all("instances" in line for line in (tmp_path / "out.jsonl").read_text().splitlines())
 

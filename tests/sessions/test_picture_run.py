@@ -127,6 +127,17 @@ def test_existing_files_stay(segmenter: Segmenter, tmp_path: Path) -> None:
     assert photos.read(tmp_path / "m.png").shape == (40, 61, 3)
 
 
+def test_an_exception_of_progress_leaves_no_file(segmenter: Segmenter, tmp_path: Path) -> None:
+    def fail(done: int, expected: int) -> None:
+        raise KeyError("mine")
+
+    source = photos.write(tmp_path / "in.png", photos.photo(61, 40))
+    others: dict[str, Any] = {"also": [("mask", tmp_path / "m.png")], "results": tmp_path / "out.jsonl"}
+    with pytest.raises(KeyError, match="mine"):
+        segmenter.run(source, tmp_path / "out.png", progress=fail, **others)
+    assert list(tmp_path.iterdir()) == [source]
+
+
 def test_a_video_is_no_picture(segmenter: Segmenter, tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="holds one picture"):
         segmenter.run(SAMPLE, tmp_path / "a.jpg", max_frames=2)

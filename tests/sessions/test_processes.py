@@ -1,5 +1,6 @@
 """Runs in several processes: what they write and report, and that one which dies harms no other."""
 
+import io
 import json
 import logging
 import os
@@ -134,8 +135,10 @@ def test_what_cannot_go_there_is_refused(camera: RtspServer, tmp_path: Path) -> 
             session.run(source, tmp_path / "a.mp4")
         with open(tmp_path / "a.mkv", "wb") as file, pytest.raises(ConfigError, match="no pipe and no file object"):
             session.run(camera.url(), file)
-        with open(tmp_path / "a.jsonl", "w") as lines, pytest.raises(ConfigError, match="can't be sent to them"):
-            session.run(SAMPLE, tmp_path / "a.mp4", results=lines)
+        with open(tmp_path / "a.jsonl", "w") as lines:
+            for given in (lines, io.StringIO()):  # the latter can be sent, and nothing would come back
+                with pytest.raises(ConfigError, match="results go to a file or an address there, not to a file object"):
+                    session.run(SAMPLE, tmp_path / "a.mp4", results=given)
     assert not (tmp_path / "a.mp4").exists()
 
 

@@ -124,6 +124,10 @@ def test_what_is_no_stream_is_refused(camera: RtspServer, tmp_path: Path) -> Non
                 streams.add(name, address)
         with pytest.raises(ConfigError, match="hall: no such stream is under way"):
             streams.remove("hall")
+        with pytest.raises(TypeError, match=r"progress: is no option of add\(\)"):
+            streams.add("hall", camera.url(), progress=print)  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match=r"model: belongs to the whole session, not to add\(\)"):
+            streams.add("hall", camera.url(), model="person")  # type: ignore[call-arg]
         streams.add("hall", camera.url(), tmp_path / "hall.mkv")
         with pytest.raises(ConfigError, match="hall: is under way already"):
             streams.add("hall", camera.url())

@@ -295,6 +295,7 @@ REFUSED = [
     ({"options": {"anonymize": "people,faces=/tmp/x.onnx"}}, 422, "names a file, which is refused here"),
     ({"options": {"region": ["1,2"]}}, 422, "region '1,2': write X,Y,WIDTH,HEIGHT"),
     ({"options": "{"}, 422, "options: are no JSON"),
+    ({"options": f'{{"quality": {"1" * 5000}}}'}, 422, "options: are no JSON (Exceeds the limit (4300 digits)"),
     ({"options": []}, 422, "options: must be a JSON object"),
     ({"webhook": "http://127.0.0.1/done"}, 422, "is private, which the server refuses"),
     ({"source": "files/../notes.txt"}, 404, "no such input"),
@@ -342,6 +343,11 @@ def test_other_sites_and_other_names_are_refused(served: Served) -> None:
     for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
         assert detail(served.ask("api/jobs", fields, headers))[0] == 403
     assert detail(served.ask("", headers={"Host": "evil.example"}))[0] == 403
+    for headers in ({"Host": "[::1"}, {"Host": "[zz]"}, {"Origin": "http://["}):
+        assert detail(served.ask("api/jobs", fields, headers)) == (
+            400,
+            "the header Host or Origin has no address that can be read",
+        )
     assert len(served.json("api/jobs")) == before
     page = served.ask("")
     assert page[0] == 200 and "default-src 'self'" in page[2]["content-security-policy"]

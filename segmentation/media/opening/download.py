@@ -297,7 +297,8 @@ class _Download:
         opener, address = checked_opener(self._check), self._address
         for _ in range(_MOST_REDIRECTS + 1):
             if not is_http(address):
-                raise DownloadError("is redirected to what is no http(s) address")
+                begin = "is" if address == self._address else "is redirected to what is"
+                raise DownloadError(f"{begin} no http(s) address")
             request = request_for(address, {"Range": f"bytes={self._first}-", "Accept": "*/*"})
             try:
                 response: TimedResponse = opener.open(request, timeout=2 * STALL)  # `take` gives up before

@@ -106,6 +106,8 @@ def test_no_server(tmp_path: Path) -> None:
             probe(f"http://127.0.0.1:{taken.getsockname()[1]}/a.mp4")
     with pytest.raises(InputError, match=r"the name nosuch\.invalid can't be found \(DNS\)"):
         probe("http://nosuch.invalid/a.mp4")
+    with pytest.raises(InputError, match=r"http:///a\.mp4: is no http\(s\) address"):
+        probe("http:///a.mp4")
 
 
 def test_silence_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,14 @@ class Clip:
         return self.numbers[0]
 
 
+def check_count(name: str, value: int, least: int) -> None:
+    """Raises `ConfigError` for what is no whole number, or less than `least`."""
+    if not isinstance(value, int | np.integer):
+        raise ConfigError(f"{name} {value!r}: must be a whole number")
+    if value < least:
+        raise ConfigError(f"{name} {value}: must be at least {least}")
+
+
 class ClipDataset:
     """Clips of `length` frames from videos: a sequence of `Clip`.
 
@@ -66,13 +74,12 @@ class ClipDataset:
         clip's path, the number of its first frame, and by the names of the outputs which part of the picture they
         show, in a thread of the loader, when the clip's batch is put together.
 
-        Raises `ConfigError` for numbers below 1, `InputError` where no clip is left.
+        Raises `ConfigError` for numbers that are not whole or below 1, `InputError` where no clip is left.
         """
         self.length, self.stride = length, stride
         self.step = stride * length if step is None else step
         for name, value in (("length", length), ("stride", stride), ("step", self.step)):
-            if value < 1:
-                raise ConfigError(f"{name} {value}: must be at least 1")
+            check_count(name, value, 1)
         self.labels = labels
         self.left_out: dict[str, str] = {}  # files, with the reason
         self._masks = None if masks is None else Path(masks)

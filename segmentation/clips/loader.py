@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentation.clips.clip_builder import ClipInProgress, Sample
-from segmentation.clips.dataset import ClipDataset
+from segmentation.clips.dataset import ClipDataset, check_count
 from segmentation.clips.decode import decoded
 from segmentation.clips.host_clips import clip_builder_on
 from segmentation.clips.index import VideoIndex
@@ -110,8 +110,7 @@ class ClipLoader:
             ("batch_size", batch_size, 1), ("window", window, 1), ("ahead", ahead or 0, 0), ("world", world, 1),
             ("seed", seed, 0), ("workers", workers or 1, 1),
         ):  # fmt: skip
-            if value < least:
-                raise ConfigError(f"{name} {value}: must be at least {least}")
+            check_count(name, value, least)
         if not 0 <= rank < world:
             raise ConfigError(f"rank {rank}: must lie in 0 to {world - 1}")
         if shuffle not in ("pool", "full", False):
@@ -134,8 +133,9 @@ class ClipLoader:
     def set_epoch(self, epoch: int) -> None:
         """Goes to the beginning of an epoch, counted from 0, also from within it: not after `load_state_dict`.
 
-        Each iteration to the end goes to the next epoch by itself.
+        Each iteration to the end goes to the next epoch by itself. Raises `ConfigError` for a number that can't be.
         """
+        check_count("epoch", epoch, 0)
         self._place = _Place(epoch)
 
     def state_dict(self) -> dict[str, Any]:

@@ -41,12 +41,15 @@ def is_called(label: str, name: str) -> bool:
 
 
 def parse_all(texts: Sequence[str]) -> tuple[Then, ...]:
-    """Returns the networks in their order. Raises `ConfigError` if two have one name."""
+    """Returns the networks in their order. Raises `ConfigError` for names that can't be."""
     networks = tuple(map(Then.parse, texts))
     for number, network in enumerate(networks):
         if network.name in {other.name for other in networks[:number]}:
             raise ConfigError(f"then: two networks are called {network.name!r}; give each a name of its own")
-        if network.parent.partition(":")[0] in {other.name for other in networks[number:]}:
+        parent = network.parent.partition(":")[0]
+        if parent == network.name:
+            raise ConfigError(f"then: {network.name} would look at what it finds itself; give it another name")
+        if parent in {other.name for other in networks[number:]}:
             raise ConfigError(f"then: {network.name} looks at {network.parent}, which is found later; put it first")
     return networks
 

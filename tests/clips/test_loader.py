@@ -67,6 +67,8 @@ def test_steps_and_strides(videos: Path) -> None:
         ClipDataset([path, videos / "notes.txt"], length=4)
     with pytest.raises(ConfigError, match="stride 0"):
         ClipDataset(path, length=4, stride=0)
+    with pytest.raises(ConfigError, match=r"length 2\.5: must be a whole number"):
+        ClipDataset(path, length=2.5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("shuffle", ["pool", "full", False])
@@ -326,6 +328,7 @@ def test_masks_of_another_video_are_refused(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"batch_size": 0}, "batch_size 0"),
+        ({"batch_size": 2.0}, r"batch_size 2\.0: must be a whole number"),
         ({"batch_size": 90}, "batch_size 90: an epoch has 85 clips, no batch"),
         ({"batch_size": 50, "world": 2}, "clips for each of 2 ranks, no batch"),
         ({"rank": 2, "world": 2}, "rank 2"),
@@ -338,6 +341,11 @@ def test_masks_of_another_video_are_refused(tmp_path: Path) -> None:
 def test_what_can_not_be_is_one_line(dataset: ClipDataset, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ClipLoader(dataset, **{"batch_size": 2, **options})
+
+
+def test_epochs_are_counted_from_0(dataset: ClipDataset) -> None:
+    with pytest.raises(ConfigError, match="epoch -1: must be at least 0"):
+        ClipLoader(dataset, 2).set_epoch(-1)
 
 
 def test_pictures_of_several_sizes_need_a_size(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def test_names_are_unique_and_parents_come_first() -> None:
         Config(then=("a=f.onnx@person", "a=g.onnx@person"))
     with pytest.raises(ConfigError, match="a looks at b, which is found later; put it first"):
         Config(then=("a=f.onnx@b", "b=g.onnx@person"))
-    with pytest.raises(ConfigError, match="a looks at a:x, which is found later"):
+    with pytest.raises(ConfigError, match="a would look at what it finds itself; give it another name"):
         Config(then=("a=f.onnx@a:x",))
     assert [one.parent for one in parse_all(("b=g.onnx@person", "a=f.onnx@b:red"))] == ["person", "b:red"]
 

@@ -121,7 +121,8 @@ class PendingSequence(PendingFile):
 
     def discard(self) -> None:
         with suppress(OSError):  # there is no folder yet, or no more
-            remove_folder(self._beside, self._own)
+            # Not `_beside`: an interrupt may come at each call of a function, and what stands here would be left out.
+            remove_folder(Path(f"{self.path}{_BESIDE}"), self._own)
         super().discard()
 
     def _clear(self, path: Path) -> None:

@@ -55,7 +55,7 @@ class PinnedPool:
 
     def take_back(self, memory: torch.Tensor) -> None:
         """Takes a block whose last use is queued. Called by the thread that drops the last array."""
-        with suppress(RuntimeError), self._gpu.entered():  # one that failed is reported where stages are called
+        with suppress(RuntimeError), self._gpu.entered():  # a failed GPU is reported where stages are called
             self._free[len(memory)].append((memory, self._gpu.record_event()))
 
     def __del__(self) -> None:

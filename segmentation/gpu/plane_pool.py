@@ -62,10 +62,7 @@ class PlanePool:
         if self._reader is None:
             self._free.append((tensors, None))
             return
-        with (
-            suppress(RuntimeError),
-            self._reader.entered(),
-        ):  # one that failed is reported where stages are called
+        with suppress(RuntimeError), self._reader.entered():  # a failed GPU is reported where stages are called
             self._free.append((tensors, self._reader.record_event()))
 
     def __del__(self) -> None:

@@ -3,14 +3,11 @@
 import re
 import shutil
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from current_device import fake_cuda
 
 from segmentation.gpu import discovery
 from segmentation.gpu.discovery import GpuInfo, device_kept, driver_version, stated_version, visible_gpus
@@ -86,34 +83,11 @@ def test_the_drivers_version_is_a_number() -> None:
     assert re.fullmatch(r"\d+(\.\d+)+", driver_version())
 
 
-class FakeCuda(ModuleType):
-    """PyTorch's current device."""
-
-    def __init__(self, *, initialized: bool) -> None:
-        super().__init__("torch.cuda")
-        self.current = 0
-        self.is_initialized = lambda: initialized
-
-    def current_device(self) -> int:
-        return self.current
-
-    @contextmanager
-    def device(self, index: int) -> Iterator[None]:
-        before, self.current = self.current, index
-        try:
-            yield
-        finally:
-            self.current = before
-
-
 @pytest.mark.parametrize(("initialized", "after"), [(True, 0), (False, 1)])
 def test_a_program_that_uses_cuda_keeps_its_device(
     initialized: bool, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    torch = ModuleType("torch")
-    torch.cuda = cuda = FakeCuda(initialized=initialized)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    monkeypatch.setitem(sys.modules, "torch.cuda", cuda)
+    cuda = fake_cuda(monkeypatch, initialized=initialized)
     with pytest.raises(ValueError), device_kept():
         cuda.current = 1
         raise ValueError

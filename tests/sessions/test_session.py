@@ -8,7 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from current_device import fake_cuda
 from paths import SAMPLE
 from quick import NETWORK
 from videos import Synthetic
@@ -173,3 +175,36 @@ def test_memory_is_flat_over_many_files(tmp_path: Path, encode: str) -> None:
         assert threading.active_count() <= threads
     assert late - early < 9 << 20  # a tenth of a megabyte a file
     assert more_files <= files
+
+
+def test_the_programs_current_device_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever a session works on the calling thread, as it enters its GPU there."""
+    cuda = fake_cuda(monkeypatch, initialized=True)
+    entered: list[int] = []
+    original = resources.Resources.batch_size
+
+    def entering(*arguments: Any, **options: Any) -> int:
+        cuda.current = 1
+        entered.append(threading.get_ident())
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(resources.Resources, "batch_size", entering)
+    picture = np.zeros((64, 64, 3), np.uint8)
+
+    def stayed() -> bool:
+        here, device = threading.get_ident() in entered, cuda.current
+        entered.clear()
+        return here and device == 0
+
+    with Segmenter(**SEGMENTS) as segmenter:
+        segmenter.masks(picture)
+        assert stayed()
+        segmenter.apply(picture)
+        assert stayed()
+        segmenter.run(SAMPLE, tmp_path / "out.mp4", max_frames=3)
+        assert stayed()
+        frames = segmenter.frames(SAMPLE, max_frames=3)
+        next(frames)
+        assert stayed()
+        frames.close()
+        assert cuda.current == 0
